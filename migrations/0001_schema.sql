@@ -591,8 +591,7 @@ CREATE TABLE verdict_rows (
     signal             VARCHAR,
     lag_ms             DOUBLE,
     z                  DOUBLE,
-    source             VARCHAR,           -- set in a culprit, with victims
-    victims            UINTEGER[],
+    source             VARCHAR,           -- set in a culprit
     ranks              UINTEGER[],        -- set in a condition
     standstill         BOOLEAN  NOT NULL,
     state              VARCHAR  NOT NULL,
@@ -681,7 +680,6 @@ SELECT
     severity,
     stability,
     source,
-    victims,
     ranks,
     inputs,
     standstill
@@ -729,9 +727,8 @@ COMMENT ON COLUMN verdicts.provisional IS 'Whether it was raised at once because
 COMMENT ON COLUMN verdicts.severity IS 'Severity: info, warn or critical.';
 COMMENT ON COLUMN verdicts.stability IS 'Share of the blocks since the beginning that were affected, 0 to 1.';
 COMMENT ON COLUMN verdicts.source IS 'Clock that measured the lag of the culprit: host or device.';
-COMMENT ON COLUMN verdicts.victims IS 'Ranks that appear late only because they wait for the culprit.';
 COMMENT ON COLUMN verdicts.ranks IS 'Ranks affected by a condition; empty for all ranks.';
-COMMENT ON COLUMN verdicts.inputs IS 'Inputs of the judgement, a JSON object; NULL if they were not kept.';
+COMMENT ON COLUMN verdicts.inputs IS 'How the ranks were compared, a JSON object, milliseconds per second and peer; NULL if this was not kept.';
 COMMENT ON COLUMN verdicts.standstill IS 'Whether no rank progresses although none is behind: the ranks of a hang that do not wait may have entered its operation.';
 
 CREATE VIEW lost_time AS

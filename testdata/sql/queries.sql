@@ -44,8 +44,8 @@ SELECT rank FROM ranks INTERSECT SELECT rank FROM verdicts
 SELECT attrs->>'$.name' AS name, count(*) FROM events GROUP BY name
 SELECT json_extract_string(inputs, '$.z') AS z, inputs->'lag' FROM verdicts
 SELECT json_extract(attrs, 'a')::DOUBLE + 1 FROM events
-SELECT victim, count(*) FROM (SELECT unnest(victims) AS victim FROM verdicts) GROUP BY victim
-SELECT incident_id, len(victims), victims[1], list_contains(victims, 3) FROM verdicts
+SELECT missing, count(*) FROM (SELECT unnest(ranks) AS missing FROM verdicts) GROUP BY missing
+SELECT incident_id, len(ranks), ranks[1], list_contains(ranks, 3) FROM verdicts
 SELECT node_id, string_agg(DISTINCT op, ', ' ORDER BY op) FROM collectives GROUP BY node_id
 SELECT node_id, list(rank ORDER BY rank) FROM ranks GROUP BY node_id
 SELECT node_id, array_agg(DISTINCT rank) FROM ranks GROUP BY node_id
@@ -113,5 +113,5 @@ SELECT (attrs->>'$.bytes')::DOUBLE AS bytes, json_extract_string(attrs, '$.name'
 SELECT rank, count(DISTINCT op) OVER (ORDER BY seq_first), mode(op) OVER (PARTITION BY rank), mad(wait_mean_ms) OVER () FROM collectives
 SELECT rank, sum(wait_sum_ms) OVER (ORDER BY seq_first ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING), median(wait_mean_ms) OVER (ORDER BY ended_at RANGE BETWEEN INTERVAL '1 minute' PRECEDING AND CURRENT ROW) FROM collectives
 WITH a AS (SELECT *, coalesce(wait_mean_ms, 0) AS wait FROM collectives), b AS (SELECT *, wait - avg(wait) OVER (PARTITION BY rank) AS far FROM a), c AS (SELECT *, far / nullif(stddev(far) OVER (), 0) AS z FROM b) SELECT * FROM c WHERE z > 3 AND wait > 1 ORDER BY z DESC
-SELECT string_split(node_id, '-')[1], list_contains(victims, 1), victims::VARCHAR, inputs->>'$.z' FROM verdicts
+SELECT string_split(node_id, '-')[1], list_contains(ranks, 1), ranks::VARCHAR, inputs->>'$.z' FROM verdicts
 WITH spans AS (SELECT attrs->>'$.name' AS name FROM events) SELECT upper(name), lower(name), len(name), count(*) FROM spans GROUP BY ALL

@@ -2,7 +2,7 @@
 //!
 //! The ranks of a collective leave it together, so the last one to arrive spends the least time in
 //! it. No clock is compared. A rank that is last because it waits for another group looks the same:
-//! with several such ranks, durations alone do not tell the cause from its victims. The time for
+//! with several such ranks, durations alone do not tell the cause from the others. The time for
 //! which their GPUs computed does, where the format has it.
 
 use std::collections::BTreeMap;

@@ -47,8 +47,8 @@ const LIST_TTL_MS: u64 = 300_000;
 /// Instructions for a model, shown before the tools.
 const INSTRUCTIONS: &str = "\
 Echo watches the collectives of distributed GPU jobs and finds the rank that holds the others back. \
-Start with find_outlier_nodes for the affected cluster (echo://clusters lists them). A culprit causes the delay, \
-a victim only waits for one: never report a victim as the cause. Examine a culprit with explain_rank, price it with get_cost, and \
+Start with find_outlier_nodes for the affected cluster (echo://clusters lists them). A culprit causes the delay. \
+Examine it with explain_rank, price it with get_cost, and \
 read single measurements with event_history. What processes of a host lose time to, with or without a rank: get_causal_chains, \
 then get_stacks and get_trace_stats. For anything else use SQL with run_analysis. Empty lists mean health only if data_quality.quorum_met is true. \
 Times are UTC; windows default to the last hour.";

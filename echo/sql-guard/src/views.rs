@@ -67,8 +67,8 @@ pub const PRIVATE: [&str; 15] = [
 ];
 
 /// Columns whose size is chosen by the sender, or that have one item for each of many ranks.
-const LONG: [&str; 8] = [
-    "attrs", "inputs", "ranks", "victims", "summary", "links", "stack", "advice",
+const LONG: [&str; 7] = [
+    "attrs", "inputs", "ranks", "summary", "links", "stack", "advice",
 ];
 
 /// Views with such columns.

@@ -41,7 +41,7 @@ pub struct ExplainArgs {
     /// Also write a plot of the lag over time to this file (`.svg` or `.png`)
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_PLOT")]
     pub plot: Option<PathBuf>,
-    /// Also write a trace of this rank and one of its victims to this file, for ui.perfetto.dev
+    /// Also write a trace of this rank beside one of its peers to this file, for ui.perfetto.dev
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_TRACE")]
     pub trace: Option<PathBuf>,
     /// Connection and output format.

@@ -98,9 +98,7 @@ fn fetch(args: &StatusArgs) -> Result<(Vec<u8>, Value), CliError> {
 /// Returns the open incidents with their cost: culprits and unhealthy nodes, then conditions.
 fn open_incidents(found: &Value, cost: &Value, client: &ClientArgs) -> Vec<Value> {
     let is_open = |row: &Value| text(row, "state") == "open";
-    let is_victim = |row: &&Value| text(row, "role") == "victim";
-    let named = list(found, "outliers").iter();
-    let named = named.filter(|row| !is_victim(row)).cloned();
+    let named = list(found, "outliers").iter().cloned();
     let named = named.map(|mut row| {
         let (id, role) = (field(&row, "incident_id").clone(), text(&row, "role"));
         if let Some(fields) = row.as_object_mut() {
@@ -167,9 +165,9 @@ impl Page<'_> {
         let cleared = list(self.found, "conditions")
             .iter()
             .chain(list(self.found, "outliers"));
-        let is_cleared =
-            |row: &&Value| text(row, "state") == "cleared" && text(row, "role") != "victim";
-        let n_cleared = cleared.filter(is_cleared).count();
+        let n_cleared = cleared
+            .filter(|row| text(row, "state") == "cleared")
+            .count();
         if n_cleared > 0 {
             let cleared = counted(n_cleared, "incident");
             writeln!(
@@ -337,12 +335,7 @@ fn title(incident: &Value) -> String {
         return subject.map_or_else(|| kind.clone(), |subject| format!("{kind}: {subject}"));
     }
     let (rank, node) = (text(incident, "rank"), text(incident, "node_id"));
-    let n_victims = number(incident, "victim_count").filter(|n| *n > 0.0);
-    let victims = n_victims.map_or_else(
-        || "its job".to_owned(),
-        |n| format!("{n} {}", if n > 1.0 { "ranks" } else { "rank" }),
-    );
-    format!("RANK {rank} on {node} holds back {victims}")
+    format!("RANK {rank} on {node} holds back its job")
 }
 
 /// Describes the slowdown of the job, and the lag of the rank that causes it.

@@ -274,9 +274,9 @@ async fn nan_and_infinity_are_rejected() {
     let mut damaged = incident(1, "prod", 0, 10);
     damaged.effect_ratio = f64::NEG_INFINITY;
     let mut judged = incident(1, "prod", 0, 10);
-    let mut lags = inputs();
-    lags.lags[0].z = f64::NAN;
-    judged.inputs = Some(Arc::new(lags));
+    let mut compared = inputs();
+    compared.ranks[0].caused = f64::NAN;
+    judged.inputs = Some(Arc::new(compared));
     for concluded in [damaged, judged] {
         let refused = store.store_verdicts(incidents([concluded])).await;
         assert!(matches!(refused, Err(StoreError::NotFinite { .. })));

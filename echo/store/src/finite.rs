@@ -109,20 +109,18 @@ fn incident_fields(incident: &Incident) -> impl Iterator<Item = Field> {
 
 /// Inputs are stored as JSON, which cannot represent NaN or infinity either.
 fn input_fields(inputs: &Inputs) -> impl Iterator<Item = Field> {
-    let lags = inputs.lags.iter().flat_map(|lag| {
-        let own_ms = lag.own_ms.unwrap_or(0.0);
-        [("lag", lag.lag_ms), ("lag z", lag.z), ("own_ms", own_ms)]
+    let ranks = inputs.ranks.iter().flat_map(|one| {
+        [
+            ("inputs.caused", one.caused),
+            ("inputs.usual", one.usual.unwrap_or(0.0)),
+            ("inputs.z", one.z.unwrap_or(0.0)),
+        ]
     });
     [
-        ("inputs.iterations", inputs.iterations),
-        ("inputs.period_ms", inputs.period_ms),
-        ("inputs.healthy_ms", inputs.healthy_ms.unwrap_or(0.0)),
-        ("inputs.center_ms", inputs.center_ms),
-        ("inputs.sigma_ms", inputs.sigma_ms),
-        ("inputs.critical_z", inputs.critical_z),
-        ("inputs.effect_gate", inputs.effect_gate),
-        ("inputs.coverage", inputs.coverage),
+        ("inputs.center", inputs.center),
+        ("inputs.sigma", inputs.sigma.unwrap_or(0.0)),
+        ("inputs.limit", inputs.limit),
     ]
     .into_iter()
-    .chain(lags)
+    .chain(ranks)
 }

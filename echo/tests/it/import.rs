@@ -36,7 +36,7 @@ fn import(path: &Path, flags: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn traces_of_a_pipeline_name_the_slow_rank_and_none_of_its_victims() {
+fn traces_of_a_pipeline_name_the_slow_rank_and_none_that_waits_for_it() {
     for traces in ["kineto", "../../bytedance/trace-AR.parquet"] {
         let (code, printed, errors) = import(&thirdparty("bytedance-AR").join(traces), &[]);
         assert_eq!(code, 0, "{errors}");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host_evidence::Compared;
 use crate::lifecycle::as_of;
-use crate::outlier::{Condition, Evidence, Outlier, condition, culprit, hang, unhealthy_node};
+use crate::outlier::{Condition, Evidence, condition, culprit, hang, unhealthy_node};
 use crate::picture::Format;
 use crate::quality::DataQuality;
 use crate::recurrence::History;
@@ -82,11 +82,9 @@ pub struct Explanation {
     /// Incidents in which this rank is the culprit, most severe first, with the inputs of the
     /// judgement.
     pub incidents: Vec<JudgedIncident>,
-    /// Incidents in which this rank is a victim: late only because it waits for another rank.
-    pub victim_of: Vec<Outlier>,
     /// Problems of its whole cohort or job, most severe first.
     pub conditions: Vec<Condition>,
-    /// True when one of the three lists above was cut to its 20 most severe entries; use a shorter
+    /// True when one of the two lists above was cut to its 20 most severe entries; use a shorter
     /// window to see the others.
     pub truncated: bool,
     /// Host metrics compared with those of its peers, largest difference first. They explain
@@ -118,9 +116,8 @@ pub struct EvidenceBasis {
 impl Tool for ExplainRank {
     const NAME: &'static str = "fleet.cluster.explain_rank";
     const TITLE: &'static str = "Explain rank";
-    const DESCRIPTION: &'static str = "Compares one rank (GPU) with its peers: whether it slows them down or only waits for \
-        another rank, since when, with what confidence, how its host differs and what it loses time to, and its lag over time. \
-        Use it for ranks of find_outlier_nodes.";
+    const DESCRIPTION: &'static str = "Compares one rank (GPU) with its peers: whether it slows them down, since when, with what \
+        confidence, how its host differs and what it loses time to, and its lag over time. Use it for ranks of find_outlier_nodes.";
     const SUPPORTS_PLOT: bool = true;
     type Answer = Explanation;
 
@@ -176,10 +173,6 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         culprit(incident).is_some_and(|culprit| culprit.rank == subject.rank)
     };
     let own: Vec<&Incident> = incidents.iter().filter(names_rank).collect();
-    let waited_for: Vec<&Incident> = incidents
-        .iter()
-        .filter(|incident| is_victim(incident, subject.rank))
-        .collect();
     let missing_from: Vec<&Incident> = incidents
         .iter()
         .filter(|incident| hang(incident).is_some_and(|hang| hang.ranks.contains(&subject.rank)))
@@ -187,7 +180,7 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
     let raised: Vec<Nanos> = own.iter().map(|one| one.raised_at).collect();
     let history = History::load(scope.context, &raised).await?;
     let blocks = RankBlocks::load(scope, subject).await?;
-    let related = [own.as_slice(), &missing_from, &waited_for].concat();
+    let related = [own.as_slice(), &missing_from].concat();
     let (basis, facts) = match basis(&related, cluster, subject, &blocks) {
         Some((basis, compared)) => {
             let facts = compared.host_facts(scope.context, subject.rank).await?;
@@ -204,7 +197,7 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         window: scope.window.into(),
         who: subject.identity(blocks.role()),
         summary: String::new(),
-        truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
+        truncated: own.len().max(conditions.len()) > MAX_INCIDENTS,
         incidents: most_severe(&own, |one| {
             let is_basis = basis.as_ref().is_some_and(|basis| basis.is_of(one));
             let facts = if is_basis { facts.as_slice() } else { &[] };
@@ -212,10 +205,6 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
             let caller = &scope.context.caller;
             judged.outlier.recurrence = Some(history.recurrence(one, culprit(one)?, caller));
             Some(judged)
-        }),
-        victim_of: most_severe(&waited_for, |one| {
-            let culprit = culprit(one)?;
-            Some(Outlier::from_victim(one, culprit, subject.rank, presence))
         }),
         conditions: most_severe(&conditions, Condition::from_incident),
         evidence: facts.iter().map(Evidence::from).collect(),
@@ -254,10 +243,6 @@ async fn incidents_of_subject(
         .collect();
     incidents.sort_by(|a, b| b.effect_ratio.total_cmp(&a.effect_ratio));
     Ok(incidents)
-}
-
-fn is_victim(incident: &Incident, rank: Rank) -> bool {
-    culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
 }
 
 /// True for a condition of all ranks, of a group that contains the rank, or of its node. All ranks of

@@ -65,8 +65,7 @@ pub struct Outliers {
     /// Window of event time that the answer covers.
     pub window: AnswerWindow,
     /// Outlier ranks in their state at the end of the window: open ones first, then by effect,
-    /// largest first. Each culprit is followed by its victims, as far as `limit` allows beside the
-    /// culprits. Nodes that report bad health follow, as their effect is unknown.
+    /// largest first. Nodes that report bad health follow, as their effect is unknown.
     pub outliers: Vec<Outlier>,
     /// Problems of whole cohorts or jobs without a culprit, in the same order.
     pub conditions: Vec<Condition>,
@@ -121,7 +120,7 @@ impl Tool for FindOutlierNodes {
         Ok(Outliers {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),
-            outliers: outliers(scope, &named, limit).await?,
+            outliers: outliers(scope, &named).await?,
             conditions: conditions.filter_map(Condition::from_incident).collect(),
             truncated,
             next_cursor: truncated.then(|| next_page.to_string()),
@@ -164,19 +163,13 @@ fn is_named(incident: &Incident) -> bool {
     culprit(incident).is_some() || unhealthy_node(incident).is_some()
 }
 
-/// Returns each culprit with its evidence, followed by its victims, and each unhealthy node, up to
-/// `limit` in all.
-async fn outliers(
-    scope: &Scope<'_>,
-    named: &[&Incident],
-    limit: usize,
-) -> Result<Vec<Outlier>, ToolError> {
+/// Returns each culprit with its evidence, and each unhealthy node.
+async fn outliers(scope: &Scope<'_>, named: &[&Incident]) -> Result<Vec<Outlier>, ToolError> {
     let presence = scope.presence().await?;
     let culprits = named.iter().filter(|one| culprit(one).is_some());
     let raised: Vec<Nanos> = culprits.map(|one| one.raised_at).collect();
     let history = History::load(scope.context, &raised).await?;
     let mut outliers = Vec::new();
-    let mut capacity = limit.saturating_sub(named.len());
     for (index, incident) in named.iter().enumerate() {
         let Some(mut outlier) = Outlier::from_incident(incident, presence) else {
             continue;
@@ -187,10 +180,6 @@ async fn outliers(
         let caller = &scope.context.caller;
         outlier.recurrence = culprit(incident).map(|one| history.recurrence(incident, one, caller));
         outliers.push(outlier);
-        let mut victims = Outlier::from_victims(incident, presence);
-        victims.truncate(capacity);
-        capacity -= victims.len();
-        outliers.extend(victims);
     }
     Ok(outliers)
 }

@@ -12,7 +12,7 @@ use echo_core::model::detector_output::{
 use echo_core::model::event::{
     BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source,
 };
-use echo_core::model::inputs::{Inputs, RankLag};
+use echo_core::model::inputs::{Inputs, RankWaiting};
 use echo_core::units::{Nanos, Window};
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
@@ -112,7 +112,6 @@ pub fn culprit() -> Incident {
         lag_ms: 11.0,
         z: 40.0,
         source: Source::Host,
-        victims: Vec::new(),
     });
     Incident {
         inputs: Some(Arc::new(inputs())),
@@ -122,24 +121,18 @@ pub fn culprit() -> Incident {
 
 /// Inputs of the judgement of rank 2.
 fn inputs() -> Inputs {
-    let lag = |rank, lag_ms: f64| RankLag {
+    let waiting = |rank, caused: f64| RankWaiting {
         rank: Rank::new(rank),
-        lag_ms,
-        z: lag_ms * 4.0,
-        own_ms: None,
+        caused,
+        usual: Some(2.0),
+        z: Some(caused / 5.0),
     };
     Inputs {
-        seqs: SeqRange::new(40_000, 40_639).unwrap(),
-        iterations: 64.0,
-        period_ms: 111.0,
-        healthy_ms: Some(100.0),
-        center_ms: 4.5,
-        sigma_ms: 0.25,
-        critical_z: 3.5,
-        effect_gate: 0.05,
-        coverage: 1.0,
+        center: 4.5,
+        sigma: Some(0.25),
+        limit: 24.5,
         n_ranks: 4,
-        lags: vec![lag(2, 10.5), lag(3, 0.25)],
+        ranks: vec![waiting(2, 105.0), waiting(3, 5.25)],
     }
 }
 

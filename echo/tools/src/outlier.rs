@@ -6,10 +6,9 @@ use echo_analysis::advice;
 use echo_analysis::evidence::HostFact;
 use echo_core::ids::{NodeId, Rank};
 use echo_core::model::detector_output::{
-    Condition as DetectedCondition, ConditionKind, Culprit, Finding, Incident, Signal,
+    Condition as DetectedCondition, ConditionKind, Culprit, Finding, Incident,
 };
 use echo_core::model::event::Origin;
-use echo_core::model::inputs::RankLag;
 use echo_core::text::decimal;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -21,19 +20,18 @@ use crate::recurrence::Recurrence;
 /// Maximum number of ranks listed per incident.
 const MAX_LISTED: usize = 64;
 
-/// Names of roles in answers.
+/// Role of a culprit in answers.
 const CULPRIT: &str = "culprit";
-const VICTIM: &str = "victim";
 
-/// A rank that is late, a culprit or a victim of one, or a node whose health is bad.
+/// A rank that holds back its job, or a node whose health is bad.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Outlier {
     /// Incident id, 16 hexadecimal digits.
     pub incident_id: String,
     /// Cluster of the node.
     pub cluster: String,
-    /// Node of the rank; null for a victim that did not report in the window.
-    pub node_id: Option<String>,
+    /// Node of the rank, or the node whose health is bad.
+    pub node_id: String,
     /// Rank within the job; null for a node that reports its health as a whole.
     pub rank: Option<u32>,
     /// UUID of its GPU; null when unknown.
@@ -44,16 +42,9 @@ pub struct Outlier {
     pub namespace: Option<String>,
     /// Kubernetes pod; null when unknown.
     pub pod: Option<String>,
-    /// `culprit`: its lag slows down the other ranks. `victim`: it is late only because it waits
-    /// for a culprit. `unhealthy_node`: the health score that the node reports is below the
-    /// threshold of its peers; its effect is unknown and costs nothing.
+    /// `culprit`: its lag slows down the other ranks. `unhealthy_node`: the health score that the
+    /// node reports is below the threshold of its peers; its effect is unknown and costs nothing.
     pub role: &'static str,
-    /// Ranks for which a victim waits; empty for a culprit.
-    pub victim_of: Vec<u32>,
-    /// Victims of a culprit, at most 64; empty for a victim.
-    pub victims: Vec<u32>,
-    /// Number of victims of a culprit.
-    pub victim_count: usize,
     /// Class of the cause: `host`, `device`, `network`, `mixed` or `inconclusive`; only of a
     /// culprit.
     pub class: Option<&'static str>,
@@ -67,8 +58,8 @@ pub struct Outlier {
     /// Slowdown of the cohort: increase of the iteration time as a share of the healthy iteration
     /// time (0.1 is 10 % slower); only of a culprit.
     pub effect_ratio: Option<f64>,
-    /// Confidence, 0 to 1; null for a victim.
-    pub confidence: Option<f64>,
+    /// Confidence, 0 to 1.
+    pub confidence: f64,
     /// State, severity and times of the incident.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
@@ -149,11 +140,6 @@ impl Outlier {
         self.role == CULPRIT
     }
 
-    /// True for a victim.
-    pub fn is_victim(&self) -> bool {
-        self.role == VICTIM
-    }
-
     /// Converts the culprit or the unhealthy node of an incident; `None` when the incident has
     /// neither.
     pub fn from_incident(incident: &Incident, presence: &Presence) -> Option<Self> {
@@ -168,13 +154,13 @@ impl Outlier {
             .filter(|origin| origin.node == *node)
             .map(AsRef::as_ref);
         Some(Self {
-            node_id: Some(node.to_string()),
             rank: rank.map(Rank::value),
             gpu_uuid: owned(origin.and_then(|origin| origin.gpu_uuid.as_ref())),
-            role: ConditionKind::UnhealthyNode.name(),
-            confidence: Some(incident.confidence),
-            reason: incident.reason.clone(),
-            ..Self::shared_fields(incident, origin)
+            ..Self::shared_fields(
+                incident,
+                (ConditionKind::UnhealthyNode.name(), node),
+                origin,
+            )
         })
     }
 
@@ -189,22 +175,16 @@ impl Outlier {
             .filter(|origin| gpu_uuid.is_none() || origin.gpu_uuid.as_ref() == gpu_uuid);
         let origin = origin.map(AsRef::as_ref);
         Some(Self {
-            node_id: Some(culprit.node.to_string()),
             rank: Some(culprit.rank.value()),
             gpu_uuid: owned(gpu_uuid.or_else(|| origin?.gpu_uuid.as_ref())),
-            role: CULPRIT,
-            victims: first_ranks(&culprit.victims),
-            victim_count: culprit.victims.len(),
             class: Some(culprit.class.name()),
             source: Some(culprit.source.name()),
             signal: Some(culprit.signal.name()),
             lag_ms: Some(culprit.lag_ms),
             effect_ratio: Some(incident.effect_ratio),
-            confidence: Some(incident.confidence),
-            reason: incident.reason.clone(),
             evidence: vec![Evidence::from_signal(incident, culprit)],
             advice: advice::for_culprit(culprit, &[]),
-            ..Self::shared_fields(incident, origin)
+            ..Self::shared_fields(incident, (CULPRIT, &culprit.node), origin)
         })
     }
 
@@ -215,66 +195,30 @@ impl Outlier {
         self.advice = advice::for_culprit(culprit, facts);
     }
 
-    /// Converts the victims of an incident.
-    pub fn from_victims(incident: &Incident, presence: &Presence) -> Vec<Self> {
-        let Some(culprit) = culprit(incident) else {
-            return Vec::new();
-        };
-        let victims = culprit.victims.iter().take(MAX_LISTED);
-        victims
-            .map(|rank| Self::from_victim(incident, culprit, *rank, presence))
-            .collect()
-    }
-
-    /// Converts one victim of an incident.
-    pub fn from_victim(
+    /// Fields that a culprit and an unhealthy node share; `origin` is that of the rank.
+    fn shared_fields(
         incident: &Incident,
-        culprit: &Culprit,
-        rank: Rank,
-        presence: &Presence,
+        (role, node): (&'static str, &NodeId),
+        origin: Option<&Origin>,
     ) -> Self {
-        let origin = presence
-            .origin_of(&incident.cluster, incident.job.as_ref(), rank)
-            .map(AsRef::as_ref);
-        let lag = judged_lag(incident, rank);
-        Self {
-            node_id: origin.map(|origin| origin.node.to_string()),
-            rank: Some(rank.value()),
-            gpu_uuid: owned(origin.and_then(|origin| origin.gpu_uuid.as_ref())),
-            role: VICTIM,
-            victim_of: vec![culprit.rank.value()],
-            lag_ms: lag.map(|lag| lag.lag_ms),
-            reason: format!(
-                "rank {rank} is late only because it waits for rank {}",
-                culprit.rank
-            ),
-            ..Self::shared_fields(incident, origin)
-        }
-    }
-
-    /// Fields that the culprit and the victims of an incident share; `origin` is that of the rank.
-    fn shared_fields(incident: &Incident, origin: Option<&Origin>) -> Self {
         Self {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
-            node_id: None,
+            node_id: node.to_string(),
             rank: None,
             gpu_uuid: None,
             gpu_model: owned(origin.and_then(|origin| origin.gpu_model.as_ref())),
             namespace: owned(origin.and_then(|origin| origin.namespace.as_ref())),
             pod: owned(origin.and_then(|origin| origin.pod.as_ref())),
-            role: "",
-            victim_of: Vec::new(),
-            victims: Vec::new(),
-            victim_count: 0,
+            role,
             class: None,
             source: None,
             signal: None,
             lag_ms: None,
             effect_ratio: None,
-            confidence: None,
+            confidence: incident.confidence,
             lifecycle: Lifecycle::from_incident(incident),
-            reason: String::new(),
+            reason: incident.reason.clone(),
             evidence: Vec::new(),
             advice: Vec::new(),
             recurrence: None,
@@ -286,20 +230,17 @@ impl Evidence {
     /// Evidence of the signal by which a culprit was found.
     fn from_signal(incident: &Incident, culprit: &Culprit) -> Self {
         let signal = culprit.signal;
-        // The median of waits is not stored with the value of the rank: waits stand in for missing
-        // signals.
-        let is_own = matches!(signal, Signal::HostGap | Signal::Arrival);
-        let judged = incident
-            .inputs
-            .as_deref()
-            .zip(judged_lag(incident, culprit.rank))
-            .filter(|_| is_own);
+        let inputs = incident.inputs.as_deref();
+        let own = inputs.and_then(|inputs| {
+            let mut ranks = inputs.ranks.iter();
+            ranks.find(|one| one.rank == culprit.rank)
+        });
         Self {
             signal: signal.name().to_owned(),
             meaning: signal.meaning().to_owned(),
-            own: judged.map(|(inputs, lag)| inputs.center_ms + lag.lag_ms),
-            peers: judged.map(|(inputs, _)| inputs.center_ms),
-            unit: "ms per iteration",
+            own: own.map(|own| own.caused),
+            peers: inputs.map(|inputs| inputs.center),
+            unit: "ms per second",
             lag_ms: Some(culprit.lag_ms),
             z: Some(culprit.z),
             sentence: format!(
@@ -382,11 +323,6 @@ pub fn unhealthy_node(incident: &Incident) -> Option<&NodeId> {
     let found = condition(incident)?;
     let is_health = found.kind == ConditionKind::UnhealthyNode;
     found.node.as_ref().filter(|_| is_health)
-}
-
-fn judged_lag(incident: &Incident, rank: Rank) -> Option<RankLag> {
-    let lags = &incident.inputs.as_deref()?.lags;
-    lags.iter().find(|lag| lag.rank == rank).copied()
 }
 
 #[cfg(test)]

@@ -86,7 +86,8 @@ impl RankTrace {
         let answer = Box::pin(registry.call(context, explain)).await?;
         let answer = permitted::<ExplainRank>(answer)?;
         let own = events(registry, context, &answer, self.rank).await?;
-        let peer = peer(&answer, self.rank);
+        // The first other rank: all of them wait for a late one.
+        let peer = u32::from(self.rank == 0);
         let others = events(registry, context, &answer, peer).await?;
         let own = Reported {
             rank: self.rank,
@@ -107,16 +108,6 @@ fn permitted<T: Tool>(answer: Option<T::Answer>) -> Result<T::Answer, ToolError>
         name: T::NAME.to_owned(),
         known: String::new(),
     })
-}
-
-/// Returns a rank to compare with: the first victim, else the culprit, else the first other rank.
-fn peer(answer: &Explanation, rank: u32) -> u32 {
-    let victim = answer.incidents.first();
-    let victim = victim.and_then(|one| one.outlier.victims.first());
-    let culprit = answer.victim_of.first();
-    let culprit = culprit.and_then(|one| one.victim_of.first());
-    let named = victim.or(culprit).copied();
-    named.unwrap_or_else(|| u32::from(rank == 0))
 }
 
 /// Returns the events of a rank in the job and the window of the answer, oldest first; of very many

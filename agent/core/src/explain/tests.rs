@@ -234,7 +234,7 @@ fn a_process_alone_is_compared_with_its_own_past() {
 
 #[test]
 fn a_single_peer_does_not_make_a_usual_wait_a_cause() {
-    // The victim of a late rank waits longer at its socket than that rank.
+    // The peer of a late rank waits longer at its socket than that rank.
     let mut ranks = Ranks::new(2);
     let reports = ranks.periods(4, |rank, ts_ns| {
         let ns = if rank == 0 { 6 * SECOND } else { SECOND };

@@ -44,7 +44,6 @@ fn culprit(class: CauseClass, gpu_uuid: Option<&str>) -> Culprit {
         lag_ms: 10.0,
         z: 12.0,
         source: Source::Host,
-        victims: Vec::new(),
     }
 }
 

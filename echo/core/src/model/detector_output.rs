@@ -125,8 +125,6 @@ pub struct Culprit {
     pub z: f64,
     /// Source of the lag measurement.
     pub source: Source,
-    /// Ranks that look late only because they wait for this one.
-    pub victims: Vec<Rank>,
 }
 
 /// Class of a cause. A lag in host signals is never attributed to the device.

@@ -1,50 +1,37 @@
-//! Inputs of a decision, stored with its verdict.
+//! Inputs of a verdict on a rank, stored with it.
 
 use crate::ids::Rank;
-use crate::model::event::SeqRange;
 
-/// Inputs of a decision, stored so that it can be checked afterwards.
+/// Ranks of a job as they were compared when a rank was named, so that the verdict can be checked
+/// afterwards. All values are milliseconds per second and peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inputs {
-    /// Evaluated operations of the cohort's busiest communicator.
-    pub seqs: SeqRange,
-    /// Iterations in these operations.
-    pub iterations: f64,
-    /// Mean duration of an iteration, milliseconds.
-    pub period_ms: f64,
-    /// Median duration of a healthy iteration, milliseconds, when known.
-    pub healthy_ms: Option<f64>,
-    /// Median of the ranks' own signal, milliseconds per iteration.
-    pub center_ms: f64,
-    /// Scale that lags were measured against, milliseconds.
-    pub sigma_ms: f64,
-    /// Smallest z-score that counted as late.
-    pub critical_z: f64,
-    /// Smallest effect that counted, as a share of the period.
-    pub effect_gate: f64,
-    /// Share of the expected ranks that reported.
-    pub coverage: f64,
+    /// Median of the waiting that the ranks cause.
+    pub center: f64,
+    /// Robust standard deviation of the same (MAD); `None` below three ranks.
+    pub sigma: Option<f64>,
+    /// A rank above it is an outlier.
+    pub limit: f64,
     /// Number of ranks compared.
     pub n_ranks: u32,
-    /// The latest ranks, latest first; at most [`Self::MAX_LAGS`].
-    pub lags: Vec<RankLag>,
+    /// The ranks that cause most waiting, most first; at most [`Self::MAX_RANKS`].
+    pub ranks: Vec<RankWaiting>,
 }
 
 impl Inputs {
     /// Maximum number of ranks in the list.
-    pub const MAX_LAGS: usize = 16;
+    pub const MAX_RANKS: usize = 16;
 }
 
-/// Lag of one rank in one decision.
+/// Waiting that one rank causes, milliseconds per second and peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RankLag {
+pub struct RankWaiting {
     /// Rank within the job.
     pub rank: Rank,
-    /// Lag behind the median of its peers, milliseconds per iteration.
-    pub lag_ms: f64,
-    /// The same in scales (modified z-score).
-    pub z: f64,
-    /// Reduction of its blocked time compared with the median of its role peers, milliseconds per
-    /// iteration, when known.
-    pub own_ms: Option<f64>,
+    /// Time for which each peer waited for it.
+    pub caused: f64,
+    /// Median of the same in its own healthy past; `None` without a past.
+    pub usual: Option<f64>,
+    /// Distance from the center in units of sigma.
+    pub z: Option<f64>,
 }

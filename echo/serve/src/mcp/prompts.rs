@@ -46,7 +46,7 @@ Find out what slows down the jobs of cluster {cluster}, over the last {window}.
 few ranks report for a verdict, and which of the reasons given there applies.
 2. For every open culprit call explain_rank. Say what the rank does later than its peers, by how much, since when, how \
 confident the verdict is, and which evidence of its host explains it. Separate evidence from assumptions.
-3. Do not report victims as causes: they wait for a culprit. Conditions such as uniform_slowdown name no rank; report them as they are.
+3. Conditions such as uniform_slowdown name no rank; report them as they are.
 4. Call get_cost for the same cluster and window, and say what each incident cost.
 
 End with: the rank and node to act on first (or that there is none), the reason in one sentence, the cost per hour if \

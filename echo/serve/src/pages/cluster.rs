@@ -126,58 +126,34 @@ pub(super) async fn page(
 /// Relation of ranks to incidents, most important first.
 type Marks = BTreeMap<RankKey, Mark>;
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     Culprit,
     FormerCulprit,
-    Victim(Vec<u32>),
-}
-
-impl Mark {
-    const fn is_culprit(&self) -> bool {
-        matches!(self, Self::Culprit | Self::FormerCulprit)
-    }
 }
 
 fn marks(answer: &Outliers) -> Marks {
     let mut marks = Marks::new();
-    for one in &answer.outliers {
-        let mark = match (one.is_culprit(), one.lifecycle.is_open()) {
-            (true, true) => Mark::Culprit,
-            (true, false) => Mark::FormerCulprit,
-            (false, _) => Mark::Victim(one.victim_of.clone()),
-        };
-        let is_late = one.is_culprit() || one.is_victim();
-        let Some(rank) = one.rank.filter(|_| is_late) else {
-            continue;
-        };
-        mark_as(&mut marks, &one.lifecycle, rank, mark);
-        for victim in &one.victims {
-            mark_as(
-                &mut marks,
-                &one.lifecycle,
-                *victim,
-                Mark::Victim(vec![rank]),
-            );
-        }
+    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
+    for one in culprits {
+        mark_as(&mut marks, &one.lifecycle, one.rank);
     }
     for one in answer.conditions.iter().filter(|one| is_hang(one)) {
-        let mark = if one.lifecycle.is_open() {
-            Mark::Culprit
-        } else {
-            Mark::FormerCulprit
-        };
-        for rank in &one.ranks {
-            mark_as(&mut marks, &one.lifecycle, *rank, mark.clone());
-        }
+        mark_as(&mut marks, &one.lifecycle, one.ranks.iter().copied());
     }
     marks
 }
 
-fn mark_as(marks: &mut Marks, course: &Lifecycle, rank: u32, mark: Mark) {
-    let known = marks.entry((course.job.clone(), rank));
-    let known = known.or_insert_with(|| mark.clone());
-    *known = mark.min(known.clone());
+fn mark_as(marks: &mut Marks, course: &Lifecycle, ranks: impl IntoIterator<Item = u32>) {
+    let mark = if course.is_open() {
+        Mark::Culprit
+    } else {
+        Mark::FormerCulprit
+    };
+    for rank in ranks {
+        let known = marks.entry((course.job.clone(), rank)).or_insert(mark);
+        *known = mark.min(*known);
+    }
 }
 
 fn marked_ranks(marks: &Marks) -> Vec<RankKey> {

@@ -22,7 +22,7 @@ const HANGS: [&str; 2] = ["hang", "stall"];
 pub(super) enum OpenIncident<'a> {
     /// A job whose operations do not end.
     Hang(Hang<'a>),
-    /// A rank that holds back its peers, or a node that reports bad health.
+    /// A rank that holds back its job, or a node that reports bad health.
     Outlier(&'a Outlier),
     /// Another problem of a whole cohort or job.
     Condition(&'a Condition),
@@ -66,7 +66,7 @@ pub(super) fn open_incidents<'a>(
             .filter(|origin| origin.job.as_ref().map(JobId::as_str) == job);
         OpenIncident::Hang(Hang::new(conditions, &of_job.collect::<Vec<_>>()))
     });
-    let outliers = answer.outliers.iter().filter(|one| !one.is_victim());
+    let outliers = answer.outliers.iter();
     let outliers = outliers.filter(|one| one.lifecycle.is_open());
     let conditions = open_conditions(answer).filter(|one| !is_hang(one));
     hangs
@@ -217,20 +217,15 @@ fn outlier(one: &Outlier) -> String {
     if !one.is_culprit() {
         return format!("{subject} reports bad health");
     }
-    let victims = match one.victim_count {
-        0 => "its peers".to_owned(),
-        1 => "1 rank".to_owned(),
-        n => format!("{n} ranks"),
-    };
-    format!("{subject} holds back {victims}")
+    format!("{subject} holds back its job")
 }
 
 /// Returns the rank of a culprit with its node, or an unhealthy node.
 pub(super) fn subject(one: &Outlier) -> String {
-    match (one.rank, one.node_id.as_deref()) {
-        (Some(rank), Some(node)) if one.is_culprit() => format!("Rank {rank} on {node}"),
-        (Some(rank), None) => format!("Rank {rank}"),
-        (_, node) => format!("Node {}", node.unwrap_or(format::UNKNOWN)),
+    let node = &one.node_id;
+    match one.rank.filter(|_| one.is_culprit()) {
+        Some(rank) => format!("Rank {rank} on {node}"),
+        None => format!("Node {node}"),
     }
 }
 

@@ -53,11 +53,11 @@ fn cost_answer() -> Value {
     })
 }
 
-/// Returns a result of `find_outlier_nodes` with a culprit and a victim.
+/// Returns a result of `find_outlier_nodes` with a culprit.
 fn outliers_answer() -> Value {
-    let outlier = |rank: u32, role: &str| json!({ "rank": rank, "node_id": format!("node-{rank}"), "role": role, "class": "host", "lag_ms": 7.5, "confidence": 0.95 });
+    let culprit = json!({ "rank": 2, "node_id": "node-2", "role": "culprit", "class": "host", "lag_ms": 7.5, "confidence": 0.95 });
     json!({
-        "outliers": [outlier(2, "culprit"), outlier(3, "victim")],
+        "outliers": [culprit],
         "conditions": [],
         "truncated": false,
         "data_quality": { "coverage": 1.0, "last_event_age_s": 1.0, "quorum_met": true },

@@ -12,7 +12,7 @@ use echo_core::model::event::{
     Anchor, BatchKey, Block, Event, EventBatch, OpSample, Origin, Reading, SeqRange, Source,
     Summary,
 };
-use echo_core::model::inputs::{Inputs, RankLag};
+use echo_core::model::inputs::{Inputs, RankWaiting};
 use echo_core::units::{Nanos, Window};
 
 use crate::EventQuery;
@@ -188,7 +188,6 @@ pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Inciden
             lag_ms: 5.25,
             z: 31.0,
             source: Source::Host,
-            victims: Vec::new(),
         }),
         state: IncidentState::Open,
         first_seen: at(first),
@@ -213,24 +212,18 @@ pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Inciden
 
 /// Inputs with every field set.
 pub(crate) fn inputs() -> Inputs {
-    let lag = |rank, lag_ms, own_ms| RankLag {
+    let waiting = |rank, caused, usual| RankWaiting {
         rank: Rank::new(rank),
-        lag_ms,
-        z: lag_ms * 4.0,
-        own_ms,
+        caused,
+        usual,
+        z: Some(caused / 4.0),
     };
     Inputs {
-        seqs: SeqRange::new(64, 1_023).unwrap(),
-        iterations: 30.5,
-        period_ms: 131.0,
-        healthy_ms: Some(100.0),
-        center_ms: 4.75,
-        sigma_ms: 0.125,
-        critical_z: 4.16,
-        effect_gate: 0.05,
-        coverage: 0.984_375,
+        center: 4.75,
+        sigma: Some(0.125),
+        limit: 24.75,
         n_ranks: 64,
-        lags: vec![lag(17, 5.25, Some(4.5)), lag(3, 0.1, None)],
+        ranks: vec![waiting(17, 105.25, Some(4.5)), waiting(3, 5.125, None)],
     }
 }
 

@@ -64,7 +64,6 @@ async fn an_incident_is_read_as_it_was_stored() {
         change(&mut incident);
         incident
     };
-    let ranks = || [0, 9, 4_000_000_000].map(Rank::new).to_vec();
     let mut all = vec![
         with(1, &|incident| {
             incident.state = IncidentState::Cleared;
@@ -76,8 +75,8 @@ async fn an_incident_is_read_as_it_was_stored() {
         }),
         with(2, &|incident| {
             incident.inputs = Some(Arc::new(Inputs {
-                healthy_ms: None,
-                lags: Vec::new(),
+                sigma: None,
+                ranks: Vec::new(),
                 ..inputs()
             }));
         }),
@@ -87,7 +86,6 @@ async fn an_incident_is_read_as_it_was_stored() {
             if let Finding::Culprit(culprit) = &mut incident.finding {
                 culprit.class = class;
                 culprit.source = Source::Device;
-                culprit.victims = ranks();
             }
         })
     }));
@@ -104,7 +102,7 @@ async fn an_incident_is_read_as_it_was_stored() {
             incident.finding = Finding::Condition(Condition {
                 kind,
                 node: (kind == ConditionKind::UnhealthyNode).then(|| "node-3".parse().unwrap()),
-                ranks: ranks(),
+                ranks: [0, 9, 4_000_000_000].map(Rank::new).to_vec(),
                 is_standstill: kind == ConditionKind::Hang,
                 detail: "stage 3".to_owned(),
             });

@@ -16,52 +16,37 @@ pub struct JudgedIncident {
     /// Incident as in the answer of `find_outlier_nodes`.
     #[serde(flatten)]
     pub outlier: Outlier,
-    /// Inputs of the judgement at its strongest; null for incidents stored before inputs were kept.
+    /// What the ranks were compared by, at its strongest; null for incidents stored by versions that
+    /// compared them in another way.
     pub inputs: Option<JudgedInputs>,
 }
 
-/// Inputs of a judgement.
+/// Ranks of the job as they were compared, milliseconds per second and peer.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct JudgedInputs {
-    /// Sequence number of the first operation judged, within the busiest communicator of the
-    /// cohort.
-    pub seq_first: u64,
-    /// Sequence number of the last operation judged.
-    pub seq_last: u64,
-    /// Number of iterations that these operations make up.
-    pub iterations: f64,
-    /// Mean iteration time, milliseconds.
-    pub period_ms: f64,
-    /// Median healthy iteration time, milliseconds; null when unknown.
-    pub healthy_ms: Option<f64>,
-    /// Median of the signal over the ranks, milliseconds per iteration.
-    pub center_ms: f64,
-    /// Scale for z-scores (robust standard deviation), milliseconds.
-    pub sigma_ms: f64,
-    /// Threshold: minimum z-score of a late rank.
-    pub critical_z: f64,
-    /// Threshold: minimum effect, as a share of the iteration time.
-    pub effect_gate: f64,
-    /// Share of the expected ranks that reported.
-    pub coverage: f64,
+    /// Median of the waiting that the ranks cause.
+    pub center: f64,
+    /// Robust standard deviation of the same (MAD); null below three ranks.
+    pub sigma: Option<f64>,
+    /// Threshold: a rank above it is an outlier.
+    pub limit: f64,
     /// Number of ranks compared.
     pub n_ranks: u32,
-    /// Ranks with the largest lags, largest first.
-    pub lags: Vec<JudgedLag>,
+    /// The ranks that cause most waiting, most first.
+    pub ranks: Vec<JudgedRank>,
 }
 
-/// Lag of one rank in a judgement.
+/// Waiting that one rank causes, milliseconds per second and peer.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct JudgedLag {
+pub struct JudgedRank {
     /// Rank within the job.
     pub rank: u32,
-    /// Lag behind the median of its peers, milliseconds per iteration.
-    pub lag_ms: f64,
-    /// Modified z-score of the lag.
-    pub z: f64,
-    /// Median blocked time of the peers of its role minus its own, milliseconds per iteration; null
-    /// when unknown.
-    pub own_ms: Option<f64>,
+    /// Time for which each peer waited for it.
+    pub caused: f64,
+    /// Median of the same in its own healthy past; null without a past.
+    pub usual: Option<f64>,
+    /// Modified z-score; null below three ranks.
+    pub z: Option<f64>,
 }
 
 impl JudgedIncident {
@@ -83,25 +68,18 @@ impl JudgedIncident {
 
 impl From<&Inputs> for JudgedInputs {
     fn from(inputs: &Inputs) -> Self {
-        let lags = inputs.lags.iter().map(|lag| JudgedLag {
-            rank: lag.rank.value(),
-            lag_ms: lag.lag_ms,
-            z: lag.z,
-            own_ms: lag.own_ms,
+        let ranks = inputs.ranks.iter().map(|one| JudgedRank {
+            rank: one.rank.value(),
+            caused: one.caused,
+            usual: one.usual,
+            z: one.z,
         });
         Self {
-            seq_first: inputs.seqs.first(),
-            seq_last: inputs.seqs.last(),
-            iterations: inputs.iterations,
-            period_ms: inputs.period_ms,
-            healthy_ms: inputs.healthy_ms,
-            center_ms: inputs.center_ms,
-            sigma_ms: inputs.sigma_ms,
-            critical_z: inputs.critical_z,
-            effect_gate: inputs.effect_gate,
-            coverage: inputs.coverage,
+            center: inputs.center,
+            sigma: inputs.sigma,
+            limit: inputs.limit,
             n_ranks: inputs.n_ranks,
-            lags: lags.collect(),
+            ranks: ranks.collect(),
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn figure(answer: &Explanation) -> Figure {
         Some((at(point)?, point.peers_sigma_ms? * BAND_SIGMAS))
     });
     let band: Series = band.into_iter().filter(|part| part.len() > 1).collect();
-    let (marked, marks) = incidents(answer);
+    let marked = answer.incidents.iter();
     let shown = line.iter().flatten().map(|(_, lag)| *lag);
     let halves: Vec<f64> = band.iter().flatten().map(|(_, half)| *half).collect();
     let usual = quantile(&halves, USUAL_SHARE).unwrap_or(0.0);
@@ -47,14 +47,14 @@ pub(super) fn figure(answer: &Explanation) -> Figure {
         title: title(answer),
         description: description(answer),
         value: ticks::values(unit, shown.chain([-usual, usual])),
-        spans: marked.iter().filter_map(|one| time.span(one)).collect(),
+        spans: marked.filter_map(|one| time.span(&one.outlier)).collect(),
         legend: Legend {
             line: format!(
                 "lag of rank {} behind the median of its peers",
                 answer.who.rank
             ),
             band: "peers: median \u{b1} 3 robust standard deviations",
-            spans: marks,
+            spans: "incident open",
         },
         message: line.is_empty().then(|| no_data_message(answer).to_owned()),
         time: time.axis(),
@@ -142,16 +142,6 @@ fn segments(points: &[LagPoint], point_of: impl Fn(&LagPoint) -> Option<(f64, f6
     let parts = positions.split(Option::is_none);
     let known = parts.map(|part| part.iter().flatten().copied().collect::<Vec<_>>());
     known.filter(|part| !part.is_empty()).collect()
-}
-
-/// Incidents to mark, and the legend of the marks.
-fn incidents(answer: &Explanation) -> (Vec<&Outlier>, &'static str) {
-    if answer.incidents.is_empty() {
-        let waiting = answer.victim_of.iter().collect();
-        return (waiting, "only waits for another rank");
-    }
-    let own = answer.incidents.iter().map(|judged| &judged.outlier);
-    (own.collect(), "incident open")
 }
 
 fn no_data_message(answer: &Explanation) -> &'static str {

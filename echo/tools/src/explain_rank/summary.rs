@@ -64,19 +64,6 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
     if others > 0 {
         sentences.push(format!("{others} more incidents name it in this window."));
     }
-    if let Some(waiting) = explanation.victim_of.first() {
-        let verb = if waiting.lifecycle.is_open() {
-            "waits"
-        } else {
-            "waited"
-        };
-        let culprits: Vec<String> = waiting.victim_of.iter().map(ToString::to_string).collect();
-        sentences.push(format!(
-            "It is late only because it {verb} for rank {} (since {}).",
-            culprits.join(", "),
-            waiting.lifecycle.first_seen
-        ));
-    }
     let hang = explanation.conditions.iter().find(|one| is_hang(one));
     sentences.extend(hang.map(|hang| in_hang(hang, explanation.who.rank)));
     if sentences.is_empty() {

@@ -8,8 +8,8 @@ use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
 use echo_core::model::detector_output::{
     Baseline, Condition, ConditionKind, DetectorOutput, Finding, Incident,
 };
-use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
-use echo_core::model::inputs::{Inputs, RankLag};
+use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, StoredEvent};
+use echo_core::model::inputs::{Inputs, RankWaiting};
 use fleet_proto::metric;
 
 use super::{ExplainRank, Explanation};
@@ -95,24 +95,17 @@ pub(super) fn incident() -> Incident {
     if let Finding::Culprit(culprit) = &mut incident.finding {
         culprit.node = "node-2".parse().unwrap();
         culprit.lag_ms = 8.0;
-        culprit.victims = vec![Rank::new(3)];
     }
     incident.inputs = Some(Arc::new(Inputs {
-        seqs: SeqRange::new(120, 239).unwrap(),
-        iterations: 12.0,
-        period_ms: 58.0,
-        healthy_ms: Some(50.0),
-        center_ms: 4.05,
-        sigma_ms: 0.125,
-        critical_z: 3.5,
-        effect_gate: 0.05,
-        coverage: 1.0,
+        center: 4.05,
+        sigma: Some(0.125),
+        limit: 24.05,
         n_ranks: 4,
-        lags: vec![RankLag {
+        ranks: vec![RankWaiting {
             rank: Rank::new(2),
-            lag_ms: 8.05,
-            z: 64.4,
-            own_ms: Some(8.0),
+            caused: 138.0,
+            usual: Some(4.0),
+            z: Some(23.4),
         }],
     }));
     incident
@@ -138,22 +131,10 @@ async fn a_culprit_is_explained_by_its_judgement_its_host_and_its_lags() {
 }
 
 #[tokio::test]
-async fn a_victim_names_the_rank_for_which_it_waits() {
+async fn a_rank_that_is_held_back_is_not_named() {
     let context = context_with_incident(incident()).await;
-    let answer = explain(&context, 3).await;
-    assert_eq!(answer.incidents, []);
-    let waits: Vec<_> = answer
-        .victim_of
-        .iter()
-        .map(|row| (row.rank.unwrap(), row.role, row.victim_of.clone()))
-        .collect();
-    assert_eq!(waits, [(3, "victim", vec![2])]);
-    assert!(
-        answer.summary.contains("only because it waits for rank 2"),
-        "{}",
-        answer.summary
-    );
     let healthy = explain(&context, 0).await;
+    assert_eq!(healthy.incidents, []);
     assert!(
         healthy.summary.contains("No incident names it"),
         "{}",

@@ -2,21 +2,14 @@
 
 use echo_core::text::decimal;
 
-use super::{Outlier, Outliers};
+use super::Outliers;
 
 /// Describes outliers: how many there are, and the most severe one.
 pub(super) fn headline(answer: &Outliers) -> String {
-    let count = |is_counted: fn(&Outlier) -> bool| {
-        let counted = answer.outliers.iter().filter(|row| is_counted(row));
-        counted.count()
-    };
-    let (n_culprits, n_victims) = (count(Outlier::is_culprit), count(Outlier::is_victim));
-    let mut counts = format!(
-        "{}, {}",
-        counted(n_culprits, "culprit"),
-        counted(n_victims, "victim")
-    );
-    let n_nodes = answer.outliers.len() - n_culprits - n_victims;
+    let culprits = answer.outliers.iter().filter(|row| row.is_culprit());
+    let n_culprits = culprits.count();
+    let mut counts = counted(n_culprits, "culprit");
+    let n_nodes = answer.outliers.len() - n_culprits;
     if n_nodes > 0 {
         counts = format!("{counts}, {}", counted(n_nodes, "unhealthy node"));
     }
@@ -25,8 +18,7 @@ pub(super) fn headline(answer: &Outliers) -> String {
         counted(answer.conditions.len(), "condition")
     );
     if let Some(first) = answer.outliers.first() {
-        let node = first.node_id.as_deref().unwrap_or("an unknown node");
-        let cluster = &first.cluster;
+        let (node, cluster) = (&first.node_id, &first.cluster);
         let what = match (first.rank, first.effect_ratio) {
             (Some(rank), Some(ratio)) => {
                 format!(
@@ -36,10 +28,8 @@ pub(super) fn headline(answer: &Outliers) -> String {
             }
             _ => format!("unhealthy node {node} of {cluster}"),
         };
-        let confidence = first.confidence.map_or_else(String::new, |confidence| {
-            format!(", confidence {:.0} %", confidence * 100.0)
-        });
-        return format!("{counts}; most severe: {what}{confidence}");
+        let confidence = first.confidence * 100.0;
+        return format!("{counts}; most severe: {what}, confidence {confidence:.0} %");
     }
     if let Some(first) = answer.conditions.first() {
         return format!("{counts}; most severe: {} in {}", first.kind, first.cluster);
@@ -69,7 +59,7 @@ mod tests {
         let found = FindOutlierNodes::default().run(&context).await.unwrap();
         assert_eq!(
             FindOutlierNodes::headline(&found).unwrap(),
-            "1 culprit, 0 victims, 1 condition; most severe: rank 2 on node-1 of prod, slowdown 11.0 %, confidence 90 %"
+            "1 culprit, 1 condition; most severe: rank 2 on node-1 of prod, slowdown 11.0 %, confidence 90 %"
         );
     }
 
@@ -79,7 +69,7 @@ mod tests {
         let found = FindOutlierNodes::default().run(&context).await.unwrap();
         assert_eq!(
             FindOutlierNodes::headline(&found).unwrap(),
-            "0 culprits, 0 victims, 0 conditions, but too few ranks report to say that the cluster is healthy"
+            "0 culprits, 0 conditions, but too few ranks report to say that the cluster is healthy"
         );
     }
 }

@@ -112,40 +112,6 @@ async fn the_task_that_preempts_a_culprit_is_named() {
 }
 
 #[tokio::test]
-async fn victims_follow_their_culprit() {
-    let context = context().await;
-    let mut late = culprit();
-    if let Finding::Culprit(culprit) = &mut late.finding {
-        culprit.victims = vec![Rank::new(3), Rank::new(9)];
-    }
-    store_incident(&context, late).await;
-    let answer = run_tool(&context, None, "now-5m", "now").await;
-    let rows: Vec<_> = answer
-        .outliers
-        .iter()
-        .map(|row| {
-            (
-                row.rank.unwrap(),
-                row.role,
-                row.node_id.as_deref(),
-                row.lag_ms,
-            )
-        })
-        .collect();
-    assert_eq!(
-        rows,
-        [
-            (2, "culprit", Some("node-1"), Some(11.0)),
-            (3, "victim", Some("node-1"), Some(0.25)),
-            (9, "victim", None, None),
-        ]
-    );
-    assert_eq!(answer.outliers[0].victims, [3, 9]);
-    assert_eq!(answer.outliers[1].victim_of, [2]);
-    assert_eq!(answer.outliers[1].effect_ratio, None);
-}
-
-#[tokio::test]
 async fn an_outlier_has_the_gpu_and_the_pod_of_its_rank() {
     let context = context().await;
     let seen = |gpu: &str| Origin {

@@ -32,7 +32,7 @@ struct Span<'a> {
     name: &'a str,
     reason: &'a str,
     lag_ms: Option<f64>,
-    confidence: Option<f64>,
+    confidence: f64,
     lifecycle: &'a Lifecycle,
 }
 
@@ -80,8 +80,8 @@ pub(super) fn shift_us(own: &[HistoryEvent], others: &[HistoryEvent]) -> f64 {
 
 /// Returns each incident and condition of the answer as a span.
 pub(super) fn incidents(answer: &Explanation) -> Vec<Value> {
-    let own = answer.incidents.iter().map(|one| &one.outlier);
-    let outliers = own.chain(&answer.victim_of).map(Span::from_outlier);
+    let outliers = answer.incidents.iter();
+    let outliers = outliers.map(|one| Span::from_outlier(&one.outlier));
     let conditions = answer.conditions.iter().map(Span::from_condition);
     let mut events = process(INCIDENTS, "incidents");
     for (tid, span) in (1_u32..).zip(outliers.chain(conditions)) {
@@ -108,7 +108,7 @@ impl<'a> Span<'a> {
             name: one.kind,
             reason: &one.reason,
             lag_ms: None,
-            confidence: Some(one.confidence),
+            confidence: one.confidence,
             lifecycle: &one.lifecycle,
         }
     }

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use super::{RankTrace, Reported, peer, trace};
+use super::{RankTrace, Reported, trace};
 use crate::ToolContext;
 use crate::event_history::HistoryEvent;
 use crate::explain_rank::{ExplainRank, Explanation};
@@ -63,18 +63,6 @@ fn slices(trace: &Value, pid: u32) -> Vec<(f64, f64)> {
         (number("ts"), number("dur"))
     };
     own.map(times).collect()
-}
-
-#[tokio::test]
-async fn the_first_victim_is_shown_beside_its_culprit() {
-    let mut answer = answer(&fixture::context().await).await;
-    assert_eq!((peer(&answer, 0), peer(&answer, 2)), (1, 0));
-    let mut victim = answer.incidents[0].outlier.clone();
-    victim.victim_of = vec![7];
-    answer.victim_of = vec![victim];
-    assert_eq!(peer(&answer, 2), 7);
-    answer.incidents[0].outlier.victims = vec![5];
-    assert_eq!(peer(&answer, 2), 5);
 }
 
 #[tokio::test]

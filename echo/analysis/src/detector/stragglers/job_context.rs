@@ -6,6 +6,7 @@ use std::sync::Arc;
 use echo_core::ids::{Rank, RankInJob};
 use echo_core::model::detector_output::CauseClass;
 use echo_core::model::event::{Origin, Source};
+use echo_core::model::inputs::{Inputs, RankWaiting};
 
 use super::host_time::{HostTime, is_late_host};
 use crate::assembly::CohortKey;
@@ -56,6 +57,34 @@ impl JobContext<'_> {
             }
             Class::Unknown => CauseClass::Inconclusive,
         }
+    }
+
+    /// Ranks as they were compared; `None` without peers.
+    pub(super) fn compared(&self) -> Option<Inputs> {
+        let peers = self.peers.as_ref()?;
+        let mut ranks: Vec<RankWaiting> = peers
+            .ranks
+            .iter()
+            .filter_map(|peer| {
+                let origin = self.origins.get(&peer.rank.process)?;
+                Some(RankWaiting {
+                    rank: origin.rank?.rank(),
+                    caused: peer.caused,
+                    usual: peer.usual,
+                    z: peer.z,
+                })
+            })
+            .collect();
+        let n_ranks = u32::try_from(ranks.len()).ok()?;
+        ranks.sort_by(|a, b| b.caused.total_cmp(&a.caused));
+        ranks.truncate(Inputs::MAX_RANKS);
+        Some(Inputs {
+            center: peers.center,
+            sigma: peers.sigma,
+            limit: peers.limit,
+            n_ranks,
+            ranks,
+        })
     }
 
     fn has_late_host(&self, found: &Incident, rank: &RankOfJob) -> bool {

@@ -126,6 +126,7 @@ impl PublishedJob {
 /// Keeps what does not change while an incident is open.
 fn keep_identity(incident: &mut Incident, known: &Incident) {
     incident.id = known.id;
+    let inputs = &known.inputs;
     // Iterations of instants that the clock had not reached are told better later.
     if known.first_seen < incident.first_seen {
         incident.first_seen = known.first_seen;
@@ -139,7 +140,10 @@ fn keep_identity(incident: &mut Incident, known: &Incident) {
         (&mut incident.finding, &known.finding)
     {
         // The strongest evidence counts, not that of the time after the fault.
-        now.z = now.z.max(known.z);
+        if known.z >= now.z {
+            now.z = known.z;
+            incident.inputs.clone_from(inputs);
+        }
         if now.class == CauseClass::Inconclusive {
             now.class = known.class;
         }
@@ -190,6 +194,8 @@ fn incident(context: &JobContext<'_>, found: &FoundIncident) -> Option<Incident>
         IncidentState::Open
     };
     let end = found.is_closed.then_some(found.until);
+    let is_culprit = matches!(finding, Finding::Culprit(_));
+    let inputs = context.compared().filter(|_| is_culprit);
     Some(Incident {
         id: id(&context.key, &subject, found),
         cluster: context.key.cluster.clone(),
@@ -213,7 +219,7 @@ fn incident(context: &JobContext<'_>, found: &FoundIncident) -> Option<Incident>
         baseline: baseline(found, usual_ms),
         confidence: confidence(found),
         reason: reason(found, (&subject, context.source), periods),
-        inputs: None,
+        inputs: inputs.map(Arc::new),
     })
 }
 
@@ -312,7 +318,6 @@ fn culprit(
         lag_ms: found.waited_ms_per_s / 1e3 * current_ms,
         z: own.next().and_then(|peer| peer.z).unwrap_or(0.0),
         source: context.source,
-        victims: Vec::new(),
     })
 }
 

@@ -73,7 +73,7 @@ async fn the_overview_shows_status_and_cost_of_each_cluster() {
     assert_eq!(headers["content-type"], "text/html; charset=utf-8");
     for part in [
         "<a href=\"/clusters/prod\">prod</a>",
-        "Rank 2 on node-1 holds back its peers",
+        "Rank 2 on node-1 holds back its job",
         "Open for 5\u{a0}min",
         "USD/h",
         "100\u{a0}%, 4 of 4",
@@ -125,7 +125,7 @@ async fn a_cluster_page_shows_culprits_with_evidence_and_past_incidents() {
     let Page(status, _, page) = get_json(&echo, "/clusters/prod?window=15m").await;
     assert_eq!(status, 200, "{page}");
     for part in [
-        "Rank 2 on node-1 holds back its peers",
+        "Rank 2 on node-1 holds back its job",
         "Open for 5\u{a0}min",
         "NVIDIA H200",
         "11.0 ms per step later than its peers",

@@ -142,9 +142,6 @@ fn outlier(view: &View<'_>, one: &Outlier, cost: Markup, has_plot: bool) -> Mark
         }
         (why(one))
         @if let Some(sentence) = recurrence(one) { p { (format::capitalized(sentence)) "." } }
-        @if one.victim_count > 0 {
-            p { "Waiting for it: " (listed(&one.victims, one.victim_count)) }
-        }
     }
 }
 
@@ -196,7 +193,7 @@ fn condition(one: &Condition, cost: Markup) -> Markup {
         dl.figures {
             (slowdown(Some(one.effect_ratio)))
             (cost)
-            (confidence(Some(one.confidence), &one.lifecycle))
+            (confidence(one.confidence, &one.lifecycle))
             @if one.rank_count > 0 { (figure("Affected", &listed(&one.ranks, one.rank_count))) }
         }
         p { (format::capitalized(&one.reason)) "." }
@@ -212,17 +209,16 @@ fn slowdown(ratio: Option<f64>) -> Markup {
     }
 }
 
-fn confidence(confidence: Option<f64>, course: &Lifecycle) -> Markup {
+fn confidence(confidence: f64, course: &Lifecycle) -> Markup {
     let estimated = if course.baseline == "none" {
         ", by an estimated baseline"
     } else {
         ""
     };
-    html! {
-        @if let Some(confidence) = confidence {
-            (figure("Confidence", &format!("{}{estimated}", format::percent(confidence))))
-        }
-    }
+    figure(
+        "Confidence",
+        &format!("{}{estimated}", format::percent(confidence)),
+    )
 }
 
 /// GPU and pod of a rank.
@@ -295,7 +291,7 @@ fn per_hour(cost: &Cost, ids: &[&str]) -> Option<Amounts> {
 }
 
 /// Returns ranks as text.
-pub(super) fn listed(ranks: &[u32], count: usize) -> String {
+fn listed(ranks: &[u32], count: usize) -> String {
     let shown: Vec<String> = ranks.iter().take(MAX_LISTED).map(u32::to_string).collect();
     let n_shown = shown.len();
     let noun = if count == 1 { "rank" } else { "ranks" };

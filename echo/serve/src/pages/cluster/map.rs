@@ -84,23 +84,20 @@ fn lay_out(mut map: LagMap, answer: Option<&Outliers>, marks: &Marks) -> MapView
         _ => false,
     });
     let row = |lags: RankLags| Row {
-        mark: marks.get(&lags.key()).cloned(),
+        mark: marks.get(&lags.key()).copied(),
         runs: runs(&axis, &scale, &lags),
         began: lines(&axis, began.get(&lags.key()).map_or(&[][..], Vec::as_slice)),
         lags,
     };
     let is_notable = |row: &Row| {
         let peak = row.lags.peak_ms();
-        row.mark.as_ref().is_some_and(Mark::is_culprit)
+        row.mark.is_some()
             || row.lags.missing_ms.iter().any(Option::is_some)
             || peak.is_some_and(|(_, lag_ms)| scale.is_notable(row.lags.job.as_deref(), lag_ms))
     };
     let (mut notable, mut quiet): (Vec<Row>, Vec<Row>) =
         ranks.into_iter().map(row).partition(is_notable);
-    notable.sort_by_key(|row| match &row.mark {
-        Some(mark) if mark.is_culprit() => (0, Some(mark.clone())),
-        _ => (1, None),
-    });
+    notable.sort_by_key(|row| (row.mark.is_none(), row.mark));
     if quiet.len() <= MAX_UNFOLDED && map.n_omitted == 0 {
         notable.append(&mut quiet);
     }
@@ -286,11 +283,11 @@ fn row(view: &View<'_>, ranks: &Ranks, one: &Row) -> Markup {
         },
     );
     html! {
-        tr class=[one.mark.as_ref().map(class)] {
+        tr class=[one.mark.map(class)] {
             th scope="row" {
                 a href=(rank_path(view, lags.rank, lags.job.as_deref())) { (lags.rank) }
                 @if let Some(job) = lags.job.as_deref().filter(|_| ranks.has_several_jobs) { " " span.quiet { (job) } }
-                @if let Some(mark) = &one.mark { " " span.mark { (meaning(mark)) } }
+                @if let Some(mark) = one.mark { " " span.mark { (meaning(mark)) } }
             }
             td.name { (lags.node) }
             td.wide { (strip(&one.runs, &one.began, lags.lags_ms.len(), &label)) }
@@ -300,22 +297,17 @@ fn row(view: &View<'_>, ranks: &Ranks, one: &Row) -> Markup {
     }
 }
 
-const fn class(mark: &Mark) -> &'static str {
+const fn class(mark: Mark) -> &'static str {
     match mark {
         Mark::Culprit => "culprit",
         Mark::FormerCulprit => "former",
-        Mark::Victim(_) => "victim",
     }
 }
 
-fn meaning(mark: &Mark) -> String {
+const fn meaning(mark: Mark) -> &'static str {
     match mark {
-        Mark::Culprit => "holds back".to_owned(),
-        Mark::FormerCulprit => "held back".to_owned(),
-        Mark::Victim(of) => {
-            let of: Vec<String> = of.iter().map(u32::to_string).collect();
-            format!("waits for {}", of.join(", "))
-        }
+        Mark::Culprit => "holds back",
+        Mark::FormerCulprit => "held back",
     }
 }
 

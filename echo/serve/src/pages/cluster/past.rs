@@ -4,7 +4,7 @@ use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::outlier::{Condition, Lifecycle, Outlier};
 use maud::{Markup, html};
 
-use super::incidents::{card, cost_of, listed, why};
+use super::incidents::{card, cost_of, why};
 use super::{Current, View, rank_path};
 use crate::pages::format::{self, STALE_AFTER_S, parse_instant};
 use crate::pages::open_incidents::{OpenIncident, open_incidents, subject};
@@ -47,7 +47,7 @@ pub(super) fn at_end(view: &View<'_>, answer: &Outliers, current: Option<&Curren
 
 /// Renders the cleared incidents.
 pub(super) fn section(view: &View<'_>, answer: &Outliers) -> Markup {
-    let outliers = answer.outliers.iter().filter(|one| !one.is_victim());
+    let outliers = answer.outliers.iter();
     let outliers: Vec<&Outlier> = outliers.filter(|one| !one.lifecycle.is_open()).collect();
     let conditions = answer.conditions.iter();
     let conditions: Vec<&Condition> = conditions.filter(|one| !one.lifecycle.is_open()).collect();
@@ -92,7 +92,6 @@ fn outlier(view: &View<'_>, one: &Outlier) -> Markup {
                 details {
                     summary { "Why" }
                     (why(one))
-                    @if one.victim_count > 0 { p { "Waiting for it: " (listed(&one.victims, one.victim_count)) } }
                     p.links {
                         @if let Some(rank) = one.rank.filter(|_| view.may_explain) {
                             a href=(rank_path(view, rank, one.lifecycle.job.as_deref())) { "Rank " (rank) " in detail" }
@@ -120,18 +119,17 @@ fn condition(view: &View<'_>, one: &Condition) -> Markup {
                 }
             }
             (times(&one.lifecycle))
-            (numbers(view, &one.incident_id, Some(one.effect_ratio).filter(|ratio| *ratio > 0.0), Some(one.confidence)))
+            (numbers(view, &one.incident_id, Some(one.effect_ratio).filter(|ratio| *ratio > 0.0), one.confidence))
         }
     }
 }
 
-fn numbers(view: &View<'_>, id: &str, slowdown: Option<f64>, confidence: Option<f64>) -> Markup {
-    let share =
-        |share: Option<f64>| share.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
+fn numbers(view: &View<'_>, id: &str, slowdown: Option<f64>, confidence: f64) -> Markup {
+    let slowdown = slowdown.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
     let cost = view.cost.as_ref().and_then(|cost| cost_of(cost, &[id]));
     html! {
-        td.number { (share(slowdown)) }
-        td.number { (share(confidence)) }
+        td.number { (slowdown) }
+        td.number { (format::percent(confidence)) }
         td.number { (cost.map_or_else(|| format::UNKNOWN.to_owned(), |cost| cost.text(""))) }
     }
 }

@@ -115,20 +115,14 @@ fn finding_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, 
         .maybe_text("source", |row| {
             row.culprit().map(|culprit| culprit.source.name())
         })
-        .maybe_list("victims", |row| {
-            row.culprit().map(|culprit| numbers(&culprit.victims))
-        })
         .maybe_list("ranks", |row| {
-            row.condition().map(|condition| numbers(&condition.ranks))
+            let ranks = &row.condition()?.ranks;
+            Some(ranks.iter().map(|rank| Some(rank.value())))
         })
         .bool("standstill", |row| {
             row.condition()
                 .is_some_and(|condition| condition.is_standstill)
         })
-}
-
-fn numbers(ranks: &[Rank]) -> impl Iterator<Item = Option<u32>> {
-    ranks.iter().map(|rank| Some(rank.value()))
 }
 
 fn judgement_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, VerdictRow<'c>> {
@@ -224,8 +218,7 @@ impl Row<'_> {
             reason: self.text("reason")?.to_owned(),
             inputs: self
                 .maybe_text("inputs")?
-                .map(|text| inputs::read(text).ok_or_else(|| malformed(Unexpected("inputs"))))
-                .transpose()?
+                .and_then(inputs::read)
                 .map(Arc::new),
         })
     }
@@ -235,7 +228,7 @@ impl Row<'_> {
             return Ok(Finding::Condition(Condition {
                 kind: self.named("finding", ConditionKind::ALL, |kind| kind.name())?,
                 node: self.maybe_id("node")?,
-                ranks: self.ranks("ranks")?,
+                ranks: self.list("ranks")?.into_iter().map(Rank::new).collect(),
                 is_standstill: self.bool("standstill")?,
                 detail: self.maybe_text("finding_reason")?.unwrap_or("").to_owned(),
             }));
@@ -251,11 +244,6 @@ impl Row<'_> {
             source: self.named("source", [Source::Host, Source::Device], |source| {
                 source.name()
             })?,
-            victims: self.ranks("victims")?,
         }))
-    }
-
-    fn ranks(&self, name: &'static str) -> EngineResult<Vec<Rank>> {
-        Ok(self.list(name)?.into_iter().map(Rank::new).collect())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::Incident;
-use echo_core::model::inputs::{Inputs, RankLag};
+use echo_core::model::inputs::{Inputs, RankWaiting};
 
 use super::{config, open};
 use crate::EventStore;
@@ -18,19 +18,19 @@ fn noise(n: u64) -> f64 {
 
 /// Inputs of typical size, which differ with `n`.
 fn judged(n: u64) -> Inputs {
-    let lag = |rank: u32| {
+    let waiting = |rank: u32| {
         let n = n * 100 + u64::from(rank);
-        RankLag {
+        RankWaiting {
             rank: Rank::new(rank),
-            lag_ms: 5.0 + noise(n),
-            z: 20.0 + noise(n + 37),
-            own_ms: Some(noise(n + 71)),
+            caused: 5.0 + noise(n),
+            usual: Some(noise(n + 71)),
+            z: Some(20.0 + noise(n + 37)),
         }
     };
     Inputs {
-        center_ms: 4.0 + noise(n),
-        sigma_ms: noise(n + 1),
-        lags: (0..16).map(lag).collect(),
+        center: 4.0 + noise(n),
+        sigma: Some(noise(n + 1)),
+        ranks: (0..16).map(waiting).collect(),
         ..inputs()
     }
 }

@@ -116,11 +116,6 @@ fn incident() -> Incident {
             lag_ms: 39.9,
             z: 90.0,
             source: Source::Host,
-            victims: (0..RANKS)
-                .filter(|rank| *rank != LATE)
-                .take(500)
-                .map(Rank::new)
-                .collect(),
         }),
         state: IncidentState::Open,
         first_seen: at(BLOCKS / 2 * 5),

@@ -68,14 +68,6 @@ async fn an_open_incident_is_marked_to_the_end_of_the_axis_and_a_cleared_one_unt
 }
 
 #[tokio::test]
-async fn the_time_during_which_a_victim_waits_is_marked() {
-    let answer = explain(&context_with_incident(incident()).await, 3).await;
-    let figure = figure(&answer);
-    assert_eq!(figure.spans.len(), 1);
-    assert!(figure.legend.spans.contains("only waits"));
-}
-
-#[tokio::test]
 async fn a_block_without_a_comparison_interrupts_the_line() {
     let mut answer = explain(&context_over(Job::with_ranks(4).events(9, late)).await, 2).await;
     answer.lag_series.points[4].lag_ms = None;

@@ -96,28 +96,6 @@ async fn a_cursor_cannot_be_combined_with_a_window() {
 }
 
 #[tokio::test]
-async fn victims_never_displace_a_culprit() {
-    let context = empty();
-    context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    let mut severe = culprit();
-    severe.effect_ratio = 0.9;
-    if let Finding::Culprit(culprit) = &mut severe.finding {
-        culprit.victims = (100..10_340).map(Rank::new).collect();
-    }
-    let mut other = culprit();
-    other.id = IncidentId::new(0x18);
-    store_incident(&context, severe).await;
-    store_incident(&context, other).await;
-    let answer = run_tool(&context, None, "now-5m", "now").await;
-    let culprits = answer.outliers.iter().filter(|row| row.role == "culprit");
-    assert_eq!((culprits.count(), answer.truncated), (2, false));
-    assert_eq!(answer.outliers.len(), 40);
-    let first = &answer.outliers[0];
-    assert_eq!((first.victims.len(), first.victim_count), (64, 10_240));
-    assert!(tokens(&answer) < 25_000, "{} tokens", tokens(&answer));
-}
-
-#[tokio::test]
 async fn a_condition_of_a_whole_fleet_lists_at_most_64_ranks() {
     let context = context().await;
     let missing = Condition {

@@ -22,7 +22,7 @@ pub(super) fn path() -> (String, Value) {
             "traceEvents": { "type": "array", "items": { "type": "object" }, "description": "Events in the trace event format of Chrome." },
         }),
     );
-    let summary = "Trace of a rank and its first victim, for ui.perfetto.dev";
+    let summary = "Trace of a rank beside one of its peers, for ui.perfetto.dev";
     let mut operation = get(
         "trace",
         summary,

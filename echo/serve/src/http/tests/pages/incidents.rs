@@ -124,7 +124,7 @@ async fn the_incident_comes_before_the_window_and_the_figures() {
         &page,
         &[
             "<h1>prod</h1>",
-            "Rank 2 on node-1 holds back its peers",
+            "Rank 2 on node-1 holds back its job",
             "Open for 5 min",
             "<h2 class=\"quiet\" id=\"window\">",
             "Coverage",
