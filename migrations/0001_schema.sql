@@ -699,12 +699,12 @@ COMMENT ON COLUMN verdicts.revised_ns IS 'Time at which Echo stored this state, 
 COMMENT ON COLUMN verdicts.cluster_id IS 'Cluster of the cohort.';
 COMMENT ON COLUMN verdicts.job IS 'Job of the cohort.';
 COMMENT ON COLUMN verdicts.cohort IS 'Cohort whose ranks were compared.';
-COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, stage_imbalance, data_imbalance, network, stall, hang, identity_conflict, unhealthy_node or inconclusive.';
+COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, late_node, network, stall, hang, identity_conflict or unhealthy_node.';
 COMMENT ON COLUMN verdicts.finding_reason IS 'Details of a condition.';
 COMMENT ON COLUMN verdicts.rank IS 'Rank that holds back the cohort.';
 COMMENT ON COLUMN verdicts.node_id IS 'Node of that rank, or the node of an unhealthy_node.';
 COMMENT ON COLUMN verdicts.gpu_uuid IS 'GPU of that rank.';
-COMMENT ON COLUMN verdicts.class IS 'Class of the cause: host, device, network, mixed or inconclusive.';
+COMMENT ON COLUMN verdicts.class IS 'Class of the cause: host, device, network or inconclusive.';
 COMMENT ON COLUMN verdicts.signal IS 'Signal that identified the rank.';
 COMMENT ON COLUMN verdicts.lag_ms IS 'Lag behind the median of its peers, milliseconds per iteration.';
 COMMENT ON COLUMN verdicts.z IS 'Modified z-score of that lag.';

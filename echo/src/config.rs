@@ -192,7 +192,7 @@ pub struct DemoArgs {
     pub keep: bool,
 
     /// Replay speed as a multiple of the recorded speed, or `max`
-    #[arg(long, value_name = "X", default_value = "5")]
+    #[arg(long, value_name = "X", default_value = "50")]
     pub speed: String,
 
     /// Maximum clock error of the simulated hosts

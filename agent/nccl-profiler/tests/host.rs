@@ -158,11 +158,11 @@ fn every_table_records_the_right_fields() {
         );
         assert_eq!(
             (send.peer, send.channels, times(&send)),
-            (6, 2, (3000, 3500))
+            (6, 2, (3001, 3500))
         );
         assert_eq!((coll.seq, coll.nccl_seq, coll.function), (0, 41, 2));
         assert_eq!((coll.count, coll.datatype, coll.peer), (1000, 9, -1));
-        assert_eq!((coll.channels, times(&coll)), (24, (1000, 2000)));
+        assert_eq!((coll.channels, times(&coll)), (24, (1023, 2000)));
         assert_eq!((gone.lost, gone.function), (1, 0));
         assert_ne!(coll.function, UNKNOWN);
     }

@@ -3,7 +3,48 @@
 use echo_core::model::detector_output::{CauseClass, Severity};
 use serde::{Deserialize, Serialize};
 
-/// Facts about an incident with a culprit, as sent. Names are a contract with consumers.
+/// Why a rank is to blame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// Its host is late.
+    Host,
+    /// Its GPU is late.
+    Device,
+    /// It did not join an operation, which therefore does not end.
+    Hang,
+    /// It is late, and nothing tells why.
+    Unknown,
+}
+
+impl Blame {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Host, Self::Device, Self::Hang, Self::Unknown];
+
+    /// Those for which a rule without `classes` acts.
+    pub const USUAL: [Self; 3] = [Self::Host, Self::Device, Self::Hang];
+
+    /// Name in policies and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "device",
+            Self::Hang => "hang",
+            Self::Unknown => CauseClass::Inconclusive.name(),
+        }
+    }
+
+    /// Blame of a late rank; `None` for causes that are outside of it.
+    pub const fn of_culprit(class: CauseClass) -> Option<Self> {
+        match class {
+            CauseClass::Host => Some(Self::Host),
+            CauseClass::Device => Some(Self::Device),
+            CauseClass::Inconclusive => Some(Self::Unknown),
+            CauseClass::Network => None,
+        }
+    }
+}
+
+/// Facts about an incident with a rank to blame, as sent. Names are a contract with consumers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Notice {
     /// Incident id, 16 hexadecimal digits.
@@ -20,15 +61,15 @@ pub struct Notice {
     pub rank: u32,
     /// Its GPU, when known.
     pub gpu_uuid: Option<String>,
-    /// Class of the cause.
+    /// Class of the cause, or `hang`.
     pub class: String,
     /// Severity of the damage.
     pub severity: String,
     /// Confidence, 0 to 1.
     pub confidence: f64,
-    /// Lag behind the median of its peers, milliseconds per iteration.
+    /// Lag behind the median of its peers, milliseconds per iteration; 0 for a hang.
     pub lag_ms: f64,
-    /// Slowdown of the cohort as a share of its healthy iteration time.
+    /// Slowdown of the cohort as a share of its healthy iteration time; 0 for a hang.
     pub effect_ratio: f64,
     /// Reason, in one sentence.
     pub reason: String,
@@ -53,18 +94,22 @@ impl Notice {
 
     /// Describes the culprit in one line, for messages of consumers.
     pub fn summary(&self) -> String {
+        let (rank, incident) = (self.rank, &self.incident_id);
+        if self.class == Blame::Hang.name() {
+            return format!("hang: rank {rank} holds back its job, incident {incident}");
+        }
         format!(
-            "straggler: rank {}, {:.1} ms late, incident {}",
-            self.rank, self.lag_ms, self.incident_id
+            "straggler: rank {rank}, {:.1} ms late, incident {incident}",
+            self.lag_ms
         )
     }
 }
 
-/// An open incident whose culprit is known.
+/// An open incident with a rank to blame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Class of the cause.
-    pub class: CauseClass,
+    /// Why the rank is to blame.
+    pub blame: Blame,
     /// Severity of the damage.
     pub severity: Severity,
     /// What consumers receive.

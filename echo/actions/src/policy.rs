@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use echo_core::model::detector_output::{CauseClass, Severity};
+use echo_core::model::detector_output::Severity;
 use echo_core::pattern::Pattern;
 use serde::{Deserialize, Serialize};
 
-use crate::notice::Candidate;
+use crate::notice::{Blame, Candidate};
 
 mod file;
 
@@ -207,8 +207,8 @@ pub struct Rule {
     pub consumers: Vec<String>,
     /// Clusters.
     pub clusters: Vec<Pattern>,
-    /// Classes of the cause.
-    pub classes: Vec<CauseClass>,
+    /// Reasons to blame a rank.
+    pub classes: Vec<Blame>,
     /// Lowest severity.
     pub min_severity: Severity,
     /// Time for which the incident has to be open, by the clock of Echo.
@@ -220,7 +220,7 @@ impl Rule {
     pub fn matches(&self, candidate: &Candidate) -> bool {
         let cluster = &candidate.notice.cluster;
         self.clusters.iter().any(|one| one.matches(cluster))
-            && self.classes.contains(&candidate.class)
+            && self.classes.contains(&candidate.blame)
             && candidate.severity >= self.min_severity
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use echo_core::model::detector_output::{CauseClass, Severity};
+use echo_core::model::detector_output::Severity;
 use echo_core::units::Nanos;
 
 use crate::breaker::ClusterHealth;
-use crate::notice::{Candidate, Notice};
+use crate::notice::{Blame, Candidate, Notice};
 use crate::policy::{Mode, Policy};
 use crate::selection::Snapshot;
 use crate::state::OpenAction;
@@ -45,7 +45,7 @@ pub(crate) fn notice(node: &str, incident: u64) -> Notice {
 /// An open incident of a node.
 pub(crate) fn candidate(node: &str, incident: u64) -> Candidate {
     Candidate {
-        class: CauseClass::Host,
+        blame: Blame::Host,
         severity: Severity::Warn,
         notice: notice(node, incident),
     }

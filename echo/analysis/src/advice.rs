@@ -47,13 +47,6 @@ pub fn for_condition(condition: &Condition) -> Vec<String> {
         ConditionKind::UniformSlowdown => {
             "look at what all ranks share: storage, network, limits of power and clocks, the code".to_owned()
         }
-        ConditionKind::StageImbalance => format!(
-            "give {} less work: fewer layers, or a cheaper first or last stage",
-            ranks(&condition.ranks, "the slow stage")
-        ),
-        ConditionKind::DataImbalance => {
-            "give the ranks equal work: pack or sort sequences by length, or fill batches by tokens".to_owned()
-        }
         ConditionKind::Network => {
             "look at the errors of the network ports: ip -s link, rdma statistic show link; measure the links when \
              no job uses them: all_reduce_perf of nccl-tests"
@@ -70,7 +63,7 @@ pub fn for_condition(condition: &Condition) -> Vec<String> {
         ConditionKind::IdentityConflict => {
             "give each process of the job a rank of its own (RANK), and each job a name of its own".to_owned()
         }
-        ConditionKind::UnhealthyNode | ConditionKind::Inconclusive => return Vec::new(),
+        ConditionKind::UnhealthyNode => return Vec::new(),
     };
     vec![text]
 }
@@ -130,7 +123,6 @@ fn without_cause(culprit: &Culprit) -> Vec<String> {
         CauseClass::Host => vec![host()],
         CauseClass::Device => vec![diagnose(culprit)],
         CauseClass::Network => vec![ports()],
-        CauseClass::Mixed => vec![host(), ports()],
         CauseClass::Inconclusive => vec![host(), TELL_APART.to_owned()],
     }
 }

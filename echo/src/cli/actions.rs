@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use echo_actions::notice::Blame;
 use echo_actions::policy::{ConsumerPolicy, Destination, Policy, PolicyError, Rule};
-use echo_core::model::detector_output::CauseClass;
 use echo_core::pattern::Pattern;
 use serde_json::{Value, json};
 
@@ -184,7 +184,7 @@ fn report(file: &str, policy: &Policy) -> Value {
     })
 }
 
-fn names(classes: &[CauseClass]) -> Vec<&'static str> {
+fn names(classes: &[Blame]) -> Vec<&'static str> {
     classes.iter().map(|class| class.name()).collect()
 }
 

@@ -146,7 +146,7 @@ ranks, exceeds the limit too, unless --allow-condition accepts its kind.
   fleet-echo assert outliers --cluster prod --window 30m --max 0
   fleet-echo assert outliers --cluster prod --window 24h --max 2 --class host \\
       --min-confidence 90% --junit outliers.xml
-  fleet-echo assert outliers --cluster prod --window 24h --max 0 --allow-condition data_imbalance
+  fleet-echo assert outliers --cluster prod --window 24h --max 0 --allow-condition uniform_slowdown
 
 Not enough data means: no events; coverage below --min-coverage; a window that ends more than a
 minute after the last event (set --to to the end of the job); events that the detector has not

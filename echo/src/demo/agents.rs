@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::process::Command;
@@ -12,6 +13,9 @@ use crate::demo::recording::Recording;
 
 /// Block length below the default, because the recorded faults last seconds and real ones minutes.
 pub(crate) const BLOCK_TARGET: &str = "200ms";
+
+/// Longest recorded job that ends before now.
+const LONGEST: Duration = Duration::from_mins(5);
 
 /// Summary that an agent prints after its replay.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -44,7 +48,8 @@ pub(super) async fn replay(
     endpoint: &str,
     args: &DemoArgs,
 ) -> Result<Vec<AgentSummary>, DemoError> {
-    let start_at = jiff::Timestamp::now().to_string();
+    // Events of the future would be outside of windows that end now.
+    let start_at = (jiff::Timestamp::now() - LONGEST).to_string();
     let mut running = Vec::new();
     for rank in 0..recording.n_ranks {
         let child = Command::new(agent)

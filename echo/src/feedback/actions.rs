@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use echo_actions::breaker::ClusterHealth;
 use echo_actions::dispatcher::Dispatcher;
-use echo_actions::notice::{Candidate, Notice};
+use echo_actions::notice::{Blame, Candidate, Notice};
 use echo_actions::selection::Snapshot;
+use echo_analysis::advice::for_condition;
 use echo_core::error::chain;
-use echo_core::ids::ClusterId;
-use echo_core::model::detector_output::{Culprit, Incident, IncidentState};
+use echo_core::ids::{ClusterId, Rank};
+use echo_core::model::detector_output::{ConditionKind, Finding, Incident, IncidentState};
 use echo_core::policy_table::PolicyTable;
 use echo_core::units::{Nanos, Window};
 use echo_store::Coverage;
 use echo_tools::host_evidence::Compared;
-use echo_tools::outlier::{Outlier, culprit};
+use echo_tools::outlier::{Outlier, condition, culprit, hang};
 use echo_tools::quality::Presence;
 use echo_tools::recurrence::History;
 use echo_tools::{ToolContext, ToolError};
@@ -171,7 +172,8 @@ impl Actions {
         let incidents = store.incidents(None, open).await?;
         let incidents: Vec<Incident> = incidents
             .into_iter()
-            .filter(|one| one.state == IncidentState::Open && culprit(one).is_some())
+            .filter(|one| one.state == IncidentState::Open)
+            .filter(|one| culprit(one).is_some() || hang(one).is_some())
             .collect();
         if incidents.is_empty() {
             self.explained.clear();
@@ -206,12 +208,11 @@ impl Actions {
         let raised: Vec<Nanos> = unknown.iter().map(|one| one.raised_at).collect();
         let history = History::load(&self.context, &raised).await?;
         for incident in unknown {
-            let Some(culprit) = culprit(incident) else {
-                continue;
-            };
-            let advice = self.advice((incident, culprit), presence).await?;
-            let recurrence = history.recurrence(incident, culprit, &self.context.caller);
-            let recurrence = recurrence.sentence;
+            let advice = self.advice(incident, presence).await?;
+            let recurrence = culprit(incident).and_then(|culprit| {
+                let recurrence = history.recurrence(incident, culprit, &self.context.caller);
+                recurrence.sentence
+            });
             let explanation = Explanation { advice, recurrence };
             self.explained.insert(occurrence(incident), explanation);
         }
@@ -220,10 +221,14 @@ impl Actions {
 
     async fn advice(
         &self,
-        (incident, culprit): (&Incident, &Culprit),
+        incident: &Incident,
         presence: &Presence,
     ) -> Result<Vec<String>, ToolError> {
-        let Some(mut outlier) = Outlier::from_culprit(incident, presence) else {
+        if let Some(condition) = condition(incident) {
+            return Ok(for_condition(condition));
+        }
+        let outlier = Outlier::from_culprit(incident, presence);
+        let Some((mut outlier, culprit)) = outlier.zip(culprit(incident)) else {
             return Ok(Vec::new());
         };
         if presence.has_host_evidence() {
@@ -235,25 +240,24 @@ impl Actions {
     }
 
     fn candidate(&self, incident: &Incident, presence: &Presence) -> Option<Candidate> {
-        let culprit = culprit(incident)?;
+        let blamed = Blamed::of(incident, presence)?;
         let explanation = self.explained.get(&occurrence(incident)).cloned();
         let Explanation { advice, recurrence } = explanation.unwrap_or_default();
-        let outlier = Outlier::from_culprit(incident, presence)?;
         Some(Candidate {
-            class: culprit.class,
+            blame: blamed.blame,
             severity: incident.severity,
             notice: Notice {
                 incident_id: incident.id.to_string(),
                 occurrence: incident.occurrences,
                 cluster: incident.cluster.to_string(),
                 job: incident.job.as_ref().map(ToString::to_string),
-                node: culprit.node.to_string(),
-                rank: culprit.rank.value(),
-                gpu_uuid: outlier.gpu_uuid,
-                class: culprit.class.name().to_owned(),
+                node: blamed.node,
+                rank: blamed.rank.value(),
+                gpu_uuid: blamed.gpu_uuid,
+                class: blamed.blame.name().to_owned(),
                 severity: incident.severity.name().to_owned(),
                 confidence: incident.confidence,
-                lag_ms: culprit.lag_ms,
+                lag_ms: blamed.lag_ms,
                 effect_ratio: incident.effect_ratio,
                 reason: incident.reason.clone(),
                 advice,
@@ -262,6 +266,46 @@ impl Actions {
                 raised_at: incident.raised_at.to_string(),
             },
         })
+    }
+}
+
+/// Rank to blame for an incident.
+struct Blamed {
+    blame: Blame,
+    rank: Rank,
+    node: String,
+    gpu_uuid: Option<String>,
+    lag_ms: f64,
+}
+
+impl Blamed {
+    /// Returns the rank that is late, or the only one that did not join an operation.
+    fn of(incident: &Incident, presence: &Presence) -> Option<Self> {
+        match &incident.finding {
+            Finding::Culprit(culprit) => Some(Self {
+                blame: Blame::of_culprit(culprit.class)?,
+                rank: culprit.rank,
+                node: culprit.node.to_string(),
+                gpu_uuid: culprit.gpu_uuid.as_ref().map(ToString::to_string),
+                lag_ms: culprit.lag_ms,
+            }),
+            Finding::Condition(condition) => {
+                let [rank] = *condition.ranks.as_slice() else {
+                    return None;
+                };
+                let is_hang = condition.kind == ConditionKind::Hang;
+                let job = incident.job.as_ref();
+                let origin = presence.origin_of(&incident.cluster, job, rank);
+                let origin = origin.filter(|_| is_hang)?;
+                Some(Self {
+                    blame: Blame::Hang,
+                    rank,
+                    node: origin.node.to_string(),
+                    gpu_uuid: origin.gpu_uuid.as_ref().map(ToString::to_string),
+                    lag_ms: 0.0,
+                })
+            }
+        }
     }
 }
 

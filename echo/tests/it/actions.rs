@@ -1,6 +1,7 @@
-//! Actions: `fleet-echo actions check`, a recorded fault that drains its node and resumes it, and
-//! deliveries across a kill ([`killed`]).
+//! Actions: `fleet-echo actions check`, a recorded fault that drains its node and resumes it, a hang
+//! ([`hang`]), and deliveries across a kill ([`killed`]).
 
+mod hang;
 mod killed;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -136,7 +136,7 @@ fn a_build_fails_when_its_job_became_slow_unless_that_condition_is_accepted() {
     );
     let limit = "outliers --cluster slower --window all --max 4";
     assert_outcome(&echo, limit, 1, &["FAIL slower", "conditions: "]);
-    let kinds = "uniform_slowdown,data_imbalance,network,stall,hang,inconclusive";
+    let kinds = "uniform_slowdown,network,stall,hang";
     let accepted = format!("{limit} --allow-condition {kinds}");
     assert_outcome(&echo, &accepted, 0, &["PASS slower", "conditions: 0"]);
     assert_eq!(echo.terminate(), 0);

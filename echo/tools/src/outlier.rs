@@ -45,7 +45,7 @@ pub struct Outlier {
     /// `culprit`: its lag slows down the other ranks. `unhealthy_node`: the health score that the
     /// node reports is below the threshold of its peers; its effect is unknown and costs nothing.
     pub role: &'static str,
-    /// Class of the cause: `host`, `device`, `network`, `mixed` or `inconclusive`; only of a
+    /// Class of the cause: `host`, `device`, `network` or `inconclusive`; only of a
     /// culprit.
     pub class: Option<&'static str>,
     /// Source of the lag measurement: `host` or `device`; only of a culprit.
@@ -104,11 +104,10 @@ pub struct Condition {
     pub incident_id: String,
     /// Cluster of the cohort.
     pub cluster: String,
-    /// `uniform_slowdown`: all ranks are slower and none is late. `stage_imbalance`: the ranks of
-    /// one role have more work. `data_imbalance`: a different rank is last each time. `late_node`:
-    /// all ranks of one node are late, at once or by turns. `network`: transfers take longer. `stall`, `hang`: an operation has not ended for seconds, or never
-    /// ends. `identity_conflict`: two nodes report the same rank. `unhealthy_node`: a node reports a
-    /// bad health score. `inconclusive`: the signals do not identify the cause.
+    /// `uniform_slowdown`: all ranks are slower and none is late. `late_node`: all ranks of one node
+    /// are late, at once or by turns. `network`: transfers take longer. `stall`, `hang`: an
+    /// operation has not ended for seconds, or never ends. `identity_conflict`: two nodes report
+    /// the same rank. `unhealthy_node`: a node reports a bad health score.
     pub kind: &'static str,
     /// Affected ranks, such as those missing from a hang, at most 64; empty when all ranks are
     /// affected.

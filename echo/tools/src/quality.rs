@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use echo_core::ids::{ClusterId, JobId, Rank};
+use echo_core::ids::{ClusterId, JobId, NodeId, Rank};
 use echo_core::model::event::Origin;
 use echo_core::units::{GpuTime, MILLIS_PER_HOUR, Nanos, Window};
 use echo_store::Coverage;
@@ -46,6 +46,22 @@ pub struct Presence {
 
 type JobKey = (ClusterId, Option<JobId>);
 
+/// A rank on a node of a cluster.
+type Place<'a> = (&'a ClusterId, &'a NodeId, Rank);
+
+fn place(row: &Coverage) -> Option<Place<'_>> {
+    let origin = &row.origin;
+    Some((&origin.cluster, &origin.node, origin.rank?.rank()))
+}
+
+/// Job that each rank reports. Before its first communicator a rank knows its number and not its job.
+fn jobs(rows: &[Coverage]) -> BTreeMap<Place<'_>, &JobId> {
+    let known = rows
+        .iter()
+        .filter_map(|row| Some((place(row)?, row.origin.job.as_ref()?)));
+    known.collect()
+}
+
 /// Numbers of ranks over all jobs of a [`Presence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankCounts {
@@ -71,13 +87,16 @@ impl Presence {
         let mut presence = Self::default();
         let wider =
             |span: (Nanos, Nanos), row: &Coverage| (span.0.min(row.first), span.1.max(row.last));
+        let jobs = jobs(&rows);
         for row in &rows {
             presence.span = Some(wider(presence.span.unwrap_or((row.first, row.last)), row));
             let Some(rank) = row.origin.rank else {
                 continue;
             };
             presence.has_host_evidence |= row.has_host_evidence;
-            let job = (row.origin.cluster.clone(), row.origin.job.clone());
+            let job = row.origin.job.as_ref();
+            let job = job.or_else(|| jobs.get(&place(row)?).copied());
+            let job = (row.origin.cluster.clone(), job.cloned());
             let latest = (row.last, Arc::clone(&row.origin));
             let known = presence.origins.entry((job.clone(), rank.rank()));
             let known = known.or_insert_with(|| latest.clone());
@@ -241,4 +260,38 @@ impl Presence {
 /// Name of a job; a placeholder for ranks without a job.
 pub(super) fn job_name(job: Option<&JobId>) -> &str {
     job.map_or("(no job)", JobId::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use echo_core::model::event::Origin;
+    use echo_store::Coverage;
+
+    use super::Presence;
+    use crate::fixture::{at, origin};
+
+    fn row(origin: Origin, (first, last): (i64, i64)) -> Coverage {
+        Coverage {
+            origin: Arc::new(origin),
+            first: at(first),
+            last: at(last),
+            has_host_evidence: false,
+        }
+    }
+
+    #[test]
+    fn ranks_that_report_before_their_job_is_known_count_once() {
+        let early = |rank| Origin {
+            job: None,
+            ..Origin::clone(&origin(rank))
+        };
+        let rows = (0..4).flat_map(|rank| {
+            let later = Origin::clone(&origin(rank));
+            [row(early(rank), (0, 5)), row(later, (6, 60))]
+        });
+        let counts = Presence::from_rows(rows.collect()).rank_counts();
+        assert_eq!((counts.reporting, counts.expected), (4, 4));
+    }
 }

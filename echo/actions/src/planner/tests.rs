@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use echo_core::model::detector_output::{CauseClass, Severity};
+use echo_core::model::detector_output::Severity;
 
 use super::plan;
-use crate::notice::{Candidate, Phase};
+use crate::notice::{Blame, Candidate, Phase};
 use crate::policy::{Mode, Policy};
 use crate::queue::{begin_due, complete};
 use crate::record::{Outcome, Record};
@@ -243,13 +243,14 @@ fn nothing_begins_on_thin_ground() {
 #[test]
 fn classes_and_severities_that_no_rule_selects_are_not_reported() {
     let mut lab = Lab::new(Mode::Act);
-    let mut network = candidate("node-1", 1);
-    network.class = CauseClass::Network;
-    let mut inconclusive = candidate("node-2", 2);
-    inconclusive.class = CauseClass::Inconclusive;
+    lab.policy.rules[0].classes = vec![Blame::Host];
+    let mut hang = candidate("node-1", 1);
+    hang.blame = Blame::Hang;
+    let mut unknown = candidate("node-2", 2);
+    unknown.blame = Blame::Unknown;
     let mut info = candidate("node-3", 3);
     info.severity = Severity::Info;
-    assert!(lab.lasting(&[network, inconclusive, info]).is_empty());
+    assert!(lab.lasting(&[hang, unknown, info]).is_empty());
     assert!(lab.state.open.is_empty());
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use echo_core::model::detector_output::{CauseClass, Severity};
+use echo_core::model::detector_output::Severity;
 use echo_core::pattern::Pattern;
 use serde::Deserialize;
 
@@ -12,6 +12,7 @@ use super::{
     Agents, Alertmanager, ConsumerPolicy, Destination, Kubernetes, Limits, Mode, NodeLimit, Policy,
     PolicyError, Rule, Slurm, Webhook,
 };
+use crate::notice::Blame;
 
 /// Lowest confidence that a file may require.
 const LOWEST_CONFIDENCE: f64 = 0.5;
@@ -21,9 +22,6 @@ const LONGEST: Duration = Duration::from_hours(24);
 
 /// Longest name of a consumer, which is a label of metrics.
 const LONGEST_NAME: usize = 63;
-
-/// Classes whose culprit is to blame.
-const CLASSES: [CauseClass; 3] = [CauseClass::Host, CauseClass::Device, CauseClass::Mixed];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -87,7 +85,7 @@ fn all_clusters() -> Vec<String> {
 }
 
 fn usual_classes() -> Vec<String> {
-    vec!["host".to_owned(), "device".to_owned()]
+    Blame::USUAL.map(|blame| blame.name().to_owned()).to_vec()
 }
 
 fn usual_severity() -> String {
@@ -286,13 +284,13 @@ fn parse_rule(at: &str, rule: FileRule, mistakes: &mut Vec<String>) -> Option<Ru
     }
     let mut classes = Vec::new();
     for text in &rule.classes {
-        match CLASSES.into_iter().find(|class| class.name() == text) {
+        match Blame::ALL.into_iter().find(|blame| blame.name() == text) {
             Some(class) => classes.push(class),
             None => add(
                 "classes",
                 format!(
                     "{text:?} is not one of {}: other classes have no host to blame",
-                    CLASSES.map(CauseClass::name).join(", ")
+                    Blame::ALL.map(Blame::name).join(", ")
                 ),
             ),
         }

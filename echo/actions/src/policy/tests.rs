@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use echo_core::model::detector_output::{CauseClass, Severity};
+use echo_core::model::detector_output::Severity;
 
 use super::{Destination, Mode, Policy};
+use crate::notice::Blame;
 
 fn mistakes(text: &str) -> String {
     let parsed = Policy::parse(text, Path::new("/etc/fleet-echo"));
@@ -20,7 +21,7 @@ consumers:
   pager: { mode: act, max_nodes: 20, webhook: { url: 'https://x/', secret_file: key } }
 rules:
   - { consumers: [nodes] }
-  - { consumers: [pager], clusters: ['prod-*'], classes: [mixed], min_severity: critical, open_for: 30s }
+  - { consumers: [pager], clusters: ['prod-*'], classes: [device], min_severity: critical, open_for: 30s }
 ";
     let policy = Policy::parse(text, Path::new("/etc/fleet-echo")).unwrap();
     assert!(!policy.kill_switch);
@@ -42,7 +43,8 @@ rules:
     let [usual, own] = policy.rules.as_slice() else {
         panic!("{:?}", policy.rules);
     };
-    assert_eq!(usual.classes, [CauseClass::Host, CauseClass::Device]);
+    assert_eq!(usual.classes, Blame::USUAL);
+    assert_eq!(own.classes, [Blame::Device]);
     assert_eq!(usual.open_for, Duration::from_mins(5));
     assert_eq!(own.min_severity, Severity::Critical);
     assert_eq!(own.open_for, Duration::from_secs(30));
@@ -95,10 +97,6 @@ rules:
 
 #[test]
 fn classes_without_a_host_to_blame_cannot_be_selected() {
-    for class in ["network", "inconclusive"] {
-        let text = format!(
-            "consumers: {{ s: {{ slurm: {{}} }} }}\nrules: [{{ consumers: [s], classes: [{class}] }}]"
-        );
-        assert!(mistakes(&text).contains("no host to blame"));
-    }
+    let text = "consumers: { s: { slurm: {} } }\nrules: [{ consumers: [s], classes: [network] }]";
+    assert!(mistakes(text).contains("no host to blame"));
 }

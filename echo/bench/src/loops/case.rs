@@ -111,7 +111,6 @@ impl LoopCase {
         let when =
             [start, start + FAULT_MS].map(|at| u64::try_from(host_ns(at) - origin).unwrap_or(0));
         let mut truth = Truth::healthy();
-        truth.is_uneven = self.shape.kind == Kind::VariableWork;
         if let Some(fault) = &self.fault {
             let twin = twin(&self.shape, clock.len());
             let last = |clock: &Clock| clock.last().copied().unwrap_or(0.0);

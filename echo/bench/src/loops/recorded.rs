@@ -148,7 +148,6 @@ impl RecordedLoop {
             expected: self.expected,
             when_ns: start.saturating_sub(self.began_ns)..end.saturating_sub(self.began_ns),
             lost_gpu_s: Some(self.lost_gpu_s),
-            is_uneven: false,
         }
     }
 }

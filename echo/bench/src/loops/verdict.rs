@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use echo_core::model::detector_output::ConditionKind;
-
 use crate::alert::{Alert, Subject};
 
 /// Grace period after a fault in which an alert may still be about it, nanoseconds.
@@ -36,8 +34,6 @@ pub struct Truth {
     pub when_ns: Range<u64>,
     /// Cost by the clock of the job, GPU-seconds; `None` when unknown.
     pub lost_gpu_s: Option<f64>,
-    /// The work is uneven by design: reporting `data_imbalance` is neither right nor wrong.
-    pub is_uneven: bool,
 }
 
 impl Truth {
@@ -47,7 +43,6 @@ impl Truth {
             expected: Expected::Nothing,
             when_ns: u64::MAX..u64::MAX,
             lost_gpu_s: Some(0.0),
-            is_uneven: false,
         }
     }
 }
@@ -87,10 +82,7 @@ pub struct Judgement {
 impl Judgement {
     /// Judges alerts whose times are milliseconds since the start of the recording.
     pub fn new(truth: &Truth, alerts: &[Alert], lost_gpu_s: Option<f64>) -> Self {
-        let counts = |alert: &&Alert| {
-            !truth.is_uneven || alert.subject != Subject::Condition(ConditionKind::DataImbalance)
-        };
-        let mut alerts: Vec<&Alert> = alerts.iter().filter(counts).collect();
+        let mut alerts: Vec<&Alert> = alerts.iter().collect();
         alerts.sort_by_key(|alert| (alert.raised, alert.subject));
         let right = alerts.iter().find(|alert| truth.is_true(alert));
         let is_healthy = matches!(truth.expected, Expected::Nothing | Expected::Harmless(_));

@@ -37,10 +37,6 @@ impl Condition {
 pub enum ConditionKind {
     /// Every rank is slower than before, and none is later than its peers.
     UniformSlowdown,
-    /// The ranks of one role have more work than those of the others.
-    StageImbalance,
-    /// Different ranks are last in turn: the work is distributed unevenly.
-    DataImbalance,
     /// All ranks of one node are late, at once or by turns.
     LateNode,
     /// Transfers take longer although no rank is late.
@@ -53,23 +49,18 @@ pub enum ConditionKind {
     IdentityConflict,
     /// A node reports that its own health is bad.
     UnhealthyNode,
-    /// The job is slow, but the signals do not show the cause.
-    Inconclusive,
 }
 
 impl ConditionKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 7] = [
         Self::UniformSlowdown,
-        Self::StageImbalance,
-        Self::DataImbalance,
         Self::LateNode,
         Self::Network,
         Self::Stall,
         Self::Hang,
         Self::IdentityConflict,
         Self::UnhealthyNode,
-        Self::Inconclusive,
     ];
 
     /// True if an operation does not end.
@@ -81,15 +72,12 @@ impl ConditionKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::UniformSlowdown => "uniform_slowdown",
-            Self::StageImbalance => "stage_imbalance",
-            Self::DataImbalance => "data_imbalance",
             Self::LateNode => "late_node",
             Self::Network => "network",
             Self::Stall => "stall",
             Self::Hang => "hang",
             Self::IdentityConflict => "identity_conflict",
             Self::UnhealthyNode => "unhealthy_node",
-            Self::Inconclusive => "inconclusive",
         }
     }
 }

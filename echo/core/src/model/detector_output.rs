@@ -136,21 +136,13 @@ pub enum CauseClass {
     Device,
     /// Transfers were slow.
     Network,
-    /// A late rank and slow transfers at once.
-    Mixed,
     /// The signals do not distinguish host from device.
     Inconclusive,
 }
 
 impl CauseClass {
     /// Every class.
-    pub const ALL: [Self; 5] = [
-        Self::Host,
-        Self::Device,
-        Self::Network,
-        Self::Mixed,
-        Self::Inconclusive,
-    ];
+    pub const ALL: [Self; 4] = [Self::Host, Self::Device, Self::Network, Self::Inconclusive];
 
     /// Name in responses and tables.
     pub const fn name(self) -> &'static str {
@@ -158,7 +150,6 @@ impl CauseClass {
             Self::Host => "host",
             Self::Device => "device",
             Self::Network => "network",
-            Self::Mixed => "mixed",
             Self::Inconclusive => "inconclusive",
         }
     }

@@ -50,8 +50,6 @@ pub enum Class {
     Device,
     /// Transfers are slow.
     Network,
-    /// Several of these.
-    Mixed,
     /// The cause is unclear.
     Inconclusive,
 }
@@ -62,7 +60,6 @@ impl Class {
             Self::Host => "host",
             Self::Device => "device",
             Self::Network => "network",
-            Self::Mixed => "mixed",
             Self::Inconclusive => "inconclusive",
         }
     }

@@ -57,9 +57,9 @@ async fn the_latest_state_of_an_incident_decides_about_its_culprit() {
     cleared.state = IncidentState::Cleared;
     cleared.cleared_at = Some(at(150));
     let retracted = raised(2, "prod", 100);
-    let mut inconclusive = retracted.clone();
-    inconclusive.finding = Finding::Condition(Condition::new(ConditionKind::Inconclusive));
-    for states in [[open, retracted], [cleared.clone(), inconclusive]] {
+    let mut uniform = retracted.clone();
+    uniform.finding = Finding::Condition(Condition::new(ConditionKind::UniformSlowdown));
+    for states in [[open, retracted], [cleared.clone(), uniform]] {
         store.store_verdicts(incidents(states)).await.unwrap();
     }
     let found = store.past_culprits(None, window(0, 1_000)).await;

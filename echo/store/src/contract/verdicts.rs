@@ -33,7 +33,7 @@ async fn the_latest_revision_is_returned() {
     cleared.job = None;
     cleared.finding = Finding::Condition(Condition {
         detail: "coverage is 40 %".to_owned(),
-        ..Condition::new(ConditionKind::Inconclusive)
+        ..Condition::new(ConditionKind::UniformSlowdown)
     });
     let between = incident(1, "prod", 0, 15);
     let both = incidents([between, cleared.clone()]);

@@ -99,7 +99,7 @@ pub struct CurrencyCost {
 /// A row of `by_kind`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct KindCost {
-    /// `culprit`, or the kind of condition such as `uniform_slowdown` or `inconclusive`; null when the
+    /// `culprit`, or the kind of condition such as `uniform_slowdown` or `hang`; null when the
     /// incident is no longer stored.
     pub kind: Option<&'static str>,
     /// Lost GPU time and its cost.
@@ -177,7 +177,7 @@ pub struct Contributor {
     pub incident_id: String,
     /// Cluster of the incident.
     pub cluster: String,
-    /// `culprit`, or the kind of condition such as `uniform_slowdown` or `inconclusive`; null when the
+    /// `culprit`, or the kind of condition such as `uniform_slowdown` or `hang`; null when the
     /// incident is no longer stored.
     pub kind: Option<&'static str>,
     /// `open` or `cleared`; null when the incident is no longer stored.
