@@ -12,7 +12,7 @@ use crate::{ECHO, PROBES};
 const ACTIONS: &str = "\
 limits: { max_nodes: 1, max_percent: 100, min_coverage: 0, min_confidence: 0.5 }
 consumers: { hosts: { mode: act, agents: {} } }
-rules: [{ consumers: [hosts], min_severity: info, classes: [host, device, mixed], open_for: 0s }]
+rules: [{ consumers: [hosts], min_severity: info, classes: [host, device, inconclusive], open_for: 0s }]
 ";
 
 /// Runs the check of node-problem-detector; returns its exit code and message.
