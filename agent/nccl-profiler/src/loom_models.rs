@@ -155,7 +155,7 @@ fn one_of_two_channels_returns_the_record_with_the_times_of_both() {
         let [ended] = ended.into_iter().flatten().collect::<Vec<_>>()[..] else {
             panic!("{ended:?}");
         };
-        assert_eq!((ended.gpu_start_ns, ended.gpu_stop_ns), (5, 30));
+        assert_eq!((ended.gpu_start_ns, ended.gpu_stop_ns), (10, 30));
     });
 }
 

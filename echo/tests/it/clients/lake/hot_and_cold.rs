@@ -52,8 +52,9 @@ fn answers(echo: &Echo, cluster: &str) -> Vec<Value> {
         input["window"] = json!("all");
         ask(echo, tool, &input)
     });
+    // Sums of another order are rounded differently.
     let sql = format!(
-        "SELECT count(*), count(DISTINCT event_id), min(event_id), sum(sum), max(timestamp_ns)
+        "SELECT count(*), count(DISTINCT event_id), min(event_id), round(sum(sum), 3), max(timestamp_ns)
          FROM events WHERE cluster_id = '{cluster}'"
     );
     let (row, note) = row(echo, &sql);
