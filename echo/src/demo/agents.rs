@@ -11,9 +11,6 @@ use crate::config::DemoArgs;
 use crate::demo::DemoError;
 use crate::demo::recording::Recording;
 
-/// Block length below the default, because the recorded faults last seconds and real ones minutes.
-pub(crate) const BLOCK_TARGET: &str = "200ms";
-
 /// Longest recorded job that ends before now.
 const LONGEST: Duration = Duration::from_mins(5);
 
@@ -61,7 +58,6 @@ pub(super) async fn replay(
             .args(["--clock-skew", &args.clock_skew])
             .args(["--speed", &args.speed])
             .args(["--start-at", &start_at])
-            .args(["--block-target", BLOCK_TARGET])
             .arg("--json")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

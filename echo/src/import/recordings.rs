@@ -12,7 +12,6 @@ use fleet_import::report::{Report, SkippedFile};
 use serde::Deserialize;
 use tokio::process::Command;
 
-use crate::demo::agents::BLOCK_TARGET;
 use crate::import::error::ImportError;
 
 /// Longest first line of a recording, bytes.
@@ -171,7 +170,7 @@ impl Target<'_> {
             };
             let child = command
                 .args(["--speed", "max", "--start-at", &start_at])
-                .args(["--block-target", BLOCK_TARGET, "--json", "--"])
+                .args(["--json", "--"])
                 .arg(file)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())

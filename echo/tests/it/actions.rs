@@ -141,8 +141,7 @@ pub(crate) fn replay(name: &str, echo: &Echo) {
         .arg(recording(name))
         .args(["--endpoint", &format!("http://{}", echo.otlp)])
         .args(["--cluster", "lab", "--node-per-rank", "--speed", "10"])
-        .args(["--start-at", &begin.to_string()])
-        .args(["--block-target", "200ms"]);
+        .args(["--start-at", &begin.to_string()]);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");

@@ -223,7 +223,7 @@ pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &
         ])
         .args(["--node-per-rank", "--only-rank", &rank.to_string()])
         .args(["--clock-skew", clock_skew(recording)])
-        .args(["--block-target", "200ms", "--json"])
+        .arg("--json")
         .args(["--start-at", "2026-11-01T12:00:00Z"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
