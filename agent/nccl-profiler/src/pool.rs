@@ -139,8 +139,8 @@ impl Pool {
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<Handle> {
         let handle = Handle::from_bits(parent, Kind::Operation)?;
         let (slot, _in_use) = self.enter(handle)?;
-        // NCCL gives some channels the time of an earlier operation where transfers and collectives
-        // share a communicator. Such a time is too early, never too late.
+        // NCCL gives some channels the time of an earlier operation
+        // (agent/docs/nccl-profiler.md). Such a time is too early, never too late.
         slot.start_ns.fetch_max(start_ns, Ordering::Relaxed);
         Some(Handle {
             channel,

@@ -172,6 +172,23 @@ rules:
     path
 }
 
+/// Writes a policy that reports each rank to blame to a pager at once.
+fn pager_policy(folder: &Path, receiver: &Receiver) -> PathBuf {
+    let path = folder.join("actions.yaml");
+    let text = format!(
+        "limits: {{ max_nodes: 1, max_percent: 25 }}
+consumers:
+  pager: {{ mode: act, webhook: {{ url: {}, secret_file: pager.key }} }}
+rules:
+  - {{ consumers: [pager], clusters: [lab], min_severity: info, open_for: 0s }}
+",
+        receiver.url
+    );
+    std::fs::write(folder.join("pager.key"), "secret").unwrap();
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
 /// Checks the audit log: the shadow says what it would have done, and the others what they did.
 fn assert_audited(log: &Path) {
     let audited = lines(log).into_iter();

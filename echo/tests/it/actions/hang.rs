@@ -2,27 +2,16 @@
 
 use std::process::Command;
 
-use super::Receiver;
+use super::{Receiver, pager_policy};
 use crate::testbed::{Echo, agent, serve_command, wait_for};
 
 #[test]
 fn a_hang_is_reported_with_the_rank_that_did_not_join_and_ends_when_it_joins() {
     let folder = tempfile::tempdir().unwrap();
     let receiver = Receiver::start();
-    let path = folder.path().join("actions.yaml");
-    let text = format!(
-        "limits: {{ max_nodes: 1, max_percent: 25 }}
-consumers:
-  pager: {{ mode: act, webhook: {{ url: {}, secret_file: pager.key }} }}
-rules:
-  - {{ consumers: [pager], clusters: [lab], open_for: 0s }}
-",
-        receiver.url
-    );
-    std::fs::write(folder.path().join("pager.key"), "secret").unwrap();
-    std::fs::write(&path, text).unwrap();
+    let policy = pager_policy(folder.path(), &receiver);
     let mut command = serve_command(&folder.path().join("fleet.duckdb"));
-    command.arg("--actions").arg(path);
+    command.arg("--actions").arg(policy);
     command.args(["--hang-after", "5s"]);
     let (echo, _log) = Echo::spawn(command);
     let mut command = Command::new(agent());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use super::{Receiver, metrics, replay};
+use super::{Receiver, metrics, pager_policy, replay};
 use crate::testbed::{Echo, serve_command, wait_for};
 
 #[test]
@@ -11,18 +11,7 @@ fn deliveries_that_wait_when_the_process_is_killed_are_made_once_after_the_resta
     let folder = tempfile::tempdir().unwrap();
     let receiver = Receiver::start();
     receiver.is_refusing.store(true, Ordering::SeqCst);
-    let policy = folder.path().join("actions.yaml");
-    let text = format!(
-        "limits: {{ max_nodes: 1, max_percent: 25 }}
-consumers:
-  pager: {{ mode: act, webhook: {{ url: {}, secret_file: pager.key }} }}
-rules:
-  - {{ consumers: [pager], clusters: [lab], min_severity: info, open_for: 0s }}
-",
-        receiver.url
-    );
-    std::fs::write(folder.path().join("pager.key"), "secret").unwrap();
-    std::fs::write(&policy, text).unwrap();
+    let policy = pager_policy(folder.path(), &receiver);
     let serve = || {
         let mut command = serve_command(&folder.path().join("fleet.duckdb"));
         command.arg("--actions").arg(&policy);
