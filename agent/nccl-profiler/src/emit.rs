@@ -20,6 +20,8 @@ const NO_SOCKET: c_int = -1;
 #[derive(Debug)]
 pub(crate) struct Emitter {
     path: OnceLock<Option<ShortPath>>,
+    /// The process that loaded the plugin, not a child of it.
+    process: OnceLock<u32>,
     socket: AtomicI32,
     is_connected: AtomicBool,
     tried_ns: AtomicU64,
@@ -29,6 +31,7 @@ impl Emitter {
     pub(crate) const fn new() -> Self {
         Self {
             path: OnceLock::new(),
+            process: OnceLock::new(),
             socket: AtomicI32::new(NO_SOCKET),
             is_connected: AtomicBool::new(false),
             tried_ns: AtomicU64::new(0),
@@ -37,6 +40,7 @@ impl Emitter {
 
     /// Opens the socket that the environment names. Only the first name is used.
     pub(crate) fn open(&self, path: Option<&[u8]>, now_ns: u64) {
+        self.process.get_or_init(std::process::id);
         let path = self.path.get_or_init(|| path.and_then(ShortPath::new));
         if path.is_none() || self.socket.load(Ordering::Acquire) != NO_SOCKET {
             return;
@@ -64,7 +68,11 @@ impl Emitter {
 
     /// Emits a record. Never blocks: records that the socket does not accept at once are counted.
     pub(crate) fn emit(&self, record: &Record, losses: &Losses) {
-        probe::call_probe_points(record);
+        // Linux 6.18 replaces a probed `nop` by a call into a page that a child of a `fork` does
+        // not get: the child would be killed.
+        if self.process.get() == Some(&std::process::id()) {
+            probe::call_probe_points(record);
+        }
         let socket = self.socket.load(Ordering::Acquire);
         if socket == NO_SOCKET {
             return;
