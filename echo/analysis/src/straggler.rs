@@ -41,7 +41,8 @@
 //! **All slow, or one?** Where hosts run ahead of their GPUs and all of them become slow, one of
 //! them is the slowest, and the waiting names it. The queues tell (`queues`): those of ranks that
 //! only wait grow at once, those of slow hosts fall. Names are withdrawn if more than an eighth of
-//! the ranks are named one after another, or if the loss outlasts the rank. Ranks of one node that
+//! the ranks are named one after another without a healthy pause between them, or if the loss outlasts
+//! the rank. Ranks of one node that
 //! are late by turns are a late node.
 //!
 //! **Why** (`class`): the lead is the time from the enqueue on the host to the start on the GPU. A
@@ -62,7 +63,8 @@
 //! to 5 s work. Blocks without a counterpart, or with other counts, are left out and counted
 //! ([`Coverage`]), and the rest is scaled: 10 % lost rows change no verdict. Reports may come in
 //! any order, and as late as a rank likes that was heard of in the last 15 s: agents that send what
-//! they have kept do so at different speeds.
+//! they have kept do so at different speeds. Where less than a third of the operations can be
+//! compared, nothing is known of the waiting, and who was late before is taken to be late still.
 //!
 //! # Cost
 //!

@@ -16,7 +16,7 @@ const GAP_S: f64 = 0.1;
 const LEAST_OWN_S: f64 = 1.0;
 
 /// After so many seconds without a loss, what comes next may be another fault.
-const PAUSE_S: f64 = 4.0;
+pub(super) const PAUSE_S: f64 = 4.0;
 
 /// Number of entries of a bill of recent losses.
 const RECENT: usize = 32;

@@ -26,7 +26,9 @@ const SLOW_TRANSFER: f64 = 1.25;
 /// A queue is dry if its lead is below this share of the others', both compared with the past.
 const DRY: f64 = 0.5;
 
-/// A queue is like the others' from this share on. Between both the evidence does not tell.
+/// A queue is like the others' from this share on, up to `1 / DRY`. Otherwise the evidence does not
+/// tell: that of a GPU is never much longer than those of the ranks that wait for it, but the times
+/// of operations that a host without CPU time reads too late are those of later operations.
 const ALIKE: f64 = 0.75;
 
 /// Class of a named rank by the leads of all ranks during the loss and the usual ones (seconds, NaN
@@ -42,7 +44,7 @@ pub(super) fn of_rank(rank: usize, leads: &[f64], usual: &[f64]) -> Class {
     let own = growth.get(rank).filter(|growth| growth.is_finite());
     match (own, median(&others)) {
         (Some(own), Some(others)) if *own < DRY * others => Class::Host,
-        (Some(own), Some(others)) if *own >= ALIKE * others => Class::Device,
+        (Some(own), Some(others)) if (ALIKE..=1.0 / DRY).contains(&(own / others)) => Class::Device,
         _ => Class::Unknown,
     }
 }
@@ -85,6 +87,7 @@ mod tests {
         assert_eq!(of_rank(1, &[0.06, 0.001, 0.07], &usual), Class::Host);
         assert_eq!(of_rank(1, &[0.06, 0.05, 0.07], &usual), Class::Device);
         assert_eq!(of_rank(1, &[0.06, 0.04, 0.07], &usual), Class::Unknown);
+        assert_eq!(of_rank(1, &[0.06, 6.0, 0.07], &usual), Class::Unknown);
         assert_eq!(of_rank(1, &[f64::NAN; 3], &usual), Class::Unknown);
     }
 

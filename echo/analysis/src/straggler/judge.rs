@@ -1,6 +1,6 @@
 //! Judge: one evaluation after another, in order, nothing from the future.
 
-use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::bill::{Bill, Entry, PAUSE_S};
 use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
@@ -36,6 +36,10 @@ const MAX_PAST_S: f64 = 200.0;
 /// Least share of an evaluation's loss that the waiting for a rank must explain, for the loss to be
 /// added to the incident of that rank.
 const LEAST_WEIGHT: f64 = 0.1;
+
+/// Share of the operations below which the waiting in an evaluation is not known: what was known
+/// before is taken to last. A rank without time for its job loses the times of its operations, too.
+const LEAST_COMPARED: f64 = 0.34;
 
 /// Rank for which all others wait.
 #[derive(Debug, Clone, Copy)]
@@ -120,9 +124,11 @@ impl Judge {
                 self.lateness.forget(rank);
             }
         }
+        if self.episode.pause(measured.until, PAUSE_S) {
+            self.recent.clear();
+        }
         if self.episode.has_ended(measured.until, self.rule.quiet_s) {
             self.episode = Episode::default();
-            self.recent.clear();
         }
         self.learn(measured, seconds);
     }
@@ -247,6 +253,7 @@ impl Judge {
             let named = subjects(&explanation);
             let weight = match explanation {
                 Explanation::Dry(_) => 1.0,
+                _ if measured.compared < LEAST_COMPARED => 1.0,
                 _ => self.recent.weight(&named, loss.share, &self.rule),
             };
             let n = named.len() as f64;
@@ -279,7 +286,8 @@ impl Judge {
                 self.incidents.open(subject, measured.until, bill);
                 self.episode.decide();
                 let most = most_named(measured.ranks.len());
-                if self.incidents.withdraw(most, self.rule.explain) {
+                let resumed = self.episode.resumed();
+                if self.incidents.withdraw(resumed, most, self.rule.explain) {
                     self.episode.decide_shared();
                     self.evidence.clear();
                     self.lateness.clear();
@@ -333,8 +341,10 @@ impl Judge {
         let take = || UsualFlows::from_history(history, measured);
         let flows = self.flows.get_or_insert_with(take);
         let sides = (flows.ranks.as_slice(), flows.nodes.as_slice());
-        self.recent.add(measured, loss, sides, &self.rule);
-        self.recent.set_sigmas(sides, usual.entry_s);
+        if measured.compared >= LEAST_COMPARED {
+            self.recent.add(measured, loss, sides, &self.rule);
+            self.recent.set_sigmas(sides, usual.entry_s);
+        }
         let recent = &self.recent;
         let step = usual.shortest_step();
         let queues = Queues::new(&measured.leads, &flows.ranks, step);

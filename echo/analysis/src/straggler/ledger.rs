@@ -196,6 +196,16 @@ impl WindowSums {
         }
     }
 
+    /// Share of the operations of all communicators that were compared, 0 to 1.
+    pub(super) fn compared_share(&self) -> f64 {
+        let (mut compared, mut operations) = (0.0, 0.0);
+        for (_, sums) in self.comms() {
+            compared += sums.compared;
+            operations += sums.operations;
+        }
+        compared / operations
+    }
+
     /// Communicators that completed a block, with their sums.
     pub(super) fn comms(&self) -> impl Iterator<Item = (usize, &CommSums)> {
         let comms = self.comms.iter().enumerate();

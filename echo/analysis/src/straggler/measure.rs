@@ -72,6 +72,8 @@ pub(super) struct Measured {
     pub(super) node_of: Vec<u32>,
     /// Number of ranks that still report.
     pub(super) living: usize,
+    /// Share of the operations that were compared, 0 to 1.
+    pub(super) compared: f64,
     /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown.
     pub(super) leads: Vec<f64>,
 }
@@ -106,6 +108,7 @@ impl Measured {
         };
         measured.paces = Self::paces(sums, comms);
         let mut shares = Vec::new();
+        measured.compared = sums.compared_share();
         for (index, sums) in sums.comms() {
             measured.until = measured.until.max(sums.end);
             let Some(comm) = comms.get_mut(index) else {

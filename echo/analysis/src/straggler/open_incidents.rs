@@ -98,13 +98,14 @@ impl OpenIncidents {
         node
     }
 
-    /// Makes the losses of named ranks unexplained, if more than `most` are named: of
-    /// so many ranks that are late by turns, all are slow. The same if an unexplained loss
-    /// lasts when that of the named ranks has ended, and is nearly as large (`similar`, a share):
-    /// it was not theirs. Returns true if it did.
-    pub(super) fn withdraw(&mut self, most: usize, similar: f64) -> bool {
+    /// Makes the losses of ranks that were named since `resumed` (job time) unexplained, if those are
+    /// more than `most`: of so many ranks that are late by turns, all are slow. The same if an
+    /// unexplained loss lasts when that of the named ranks has ended, and is nearly as large
+    /// (`similar`, a share): it was not theirs. Returns true if it did.
+    pub(super) fn withdraw(&mut self, resumed: f64, most: usize, similar: f64) -> bool {
         let is_named = |subject: &Subject, state: &State| {
-            matches!(subject, Subject::Rank(_)) && state.kind == Kind::Loss
+            let is_loss = state.kind == Kind::Loss && state.until > resumed;
+            matches!(subject, Subject::Rank(_)) && is_loss
         };
         let level = |state: &State| state.bill.median(|entry| entry.loss);
         let open = self.open.iter();

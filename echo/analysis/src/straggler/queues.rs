@@ -122,8 +122,10 @@ pub(super) struct Episode {
     decided: Option<bool>,
     /// Lossy time, seconds.
     lossy_s: f64,
-    /// Begin of the first loss and end of the last one, job time, seconds.
+    /// Begin of the first loss, begin of the first one since the last pause, and end of the last one,
+    /// job time, seconds.
     first: Option<f64>,
+    resumed: Option<f64>,
     last: f64,
 }
 
@@ -137,6 +139,7 @@ impl Episode {
         }
         self.lossy_s += seconds;
         self.first.get_or_insert(now - seconds);
+        self.resumed.get_or_insert(now - seconds);
         self.last = now;
     }
 
@@ -151,6 +154,23 @@ impl Episode {
     pub(super) fn is_shared(&self) -> bool {
         let is_shared = self.slow_s > self.filled_s;
         self.decided.unwrap_or(is_shared)
+    }
+
+    /// Ends what was seen of the queues, and returns true, if nothing was lost for `pause_s` before
+    /// `now`: the queues are as usual again, and the next loss may have another cause.
+    pub(super) fn pause(&mut self, now: f64, pause_s: f64) -> bool {
+        let is_pause = self.resumed.is_some() && now - self.last > pause_s;
+        if is_pause {
+            self.resumed = None;
+            self.decided = None;
+            (self.slow_s, self.filled_s) = (0.0, 0.0);
+        }
+        is_pause
+    }
+
+    /// Begin of the first loss since the last pause, job time, seconds.
+    pub(super) fn resumed(&self) -> f64 {
+        self.resumed.unwrap_or(f64::NEG_INFINITY)
     }
 
     /// Everybody is slow, until the end of the episode.

@@ -64,7 +64,7 @@ const CASES: [Case; 24] = [
     case("localsgd-sleep2", Truth::Rank(2)).lost(43.9),
     case("lit-workers2", Truth::Rank(2)).lost(27.9),
     case("ddp-onoff0", Truth::Rank(0)).lost(29.7),
-    case("decode-cpu1", Truth::Rank(1)).at_least(Score::Silent),
+    case("decode-cpu1", Truth::Rank(1)).at_least(Score::Unnamed),
     case("ddp-all", Truth::Uniform).lost(62.1),
     case("ddp-start1", Truth::Late(1)),
     case("hf-fsdp-neighbour1", Truth::Nothing),
@@ -138,6 +138,13 @@ fn the_culprit_of_each_recording_is_named_and_priced() {
         bad.extend((!is_good).then_some(line));
     }
     assert!(bad.is_empty(), "\n{}", bad.join("\n"));
+}
+
+#[test]
+fn a_rank_without_cpu_time_that_loses_its_times_is_named_by_what_was_compared_before() {
+    let case = case("decode-cpu1", Truth::Rank(1)).lost(25.4);
+    let (line, is_good) = judge(&case, "", &read(&case), Rule::default());
+    assert!(is_good, "{line}");
 }
 
 /// Other block lengths, missing rows, other order of the ranks, drifting clocks.
