@@ -1,9 +1,9 @@
-//! Hangs and stalls: the operations that do not end because of the same ranks are one row.
+//! Hangs and stalls: the ranks that did not enter, with their nodes.
 
 use serde_json::Value;
 
 use crate::cli::connection::ConnectionArgs;
-use crate::cli::view::{counted, list, text};
+use crate::cli::view::{list, text};
 use crate::cli::{ToolInput, call_tool, view};
 
 /// Maximum number of ranks whose node is looked up, and of ranks named in a row.
@@ -22,51 +22,27 @@ pub(super) fn slowdown(condition: &Value) -> String {
     view::percent(condition, "effect_ratio")
 }
 
-/// Merges the hangs of a job that the same ranks cause, and names these ranks with their nodes.
-/// Other conditions are unchanged.
-pub(super) fn merged(answer: &Value, connection: &ConnectionArgs) -> Vec<Value> {
-    let mut groups: Vec<(Value, Vec<String>)> = Vec::new();
-    for condition in list(answer, "conditions") {
-        let id = text(condition, "incident_id");
-        let same = |(row, _): &&mut (Value, Vec<String>)| is_same_hang(row, condition);
-        match groups.iter_mut().find(same) {
-            Some((_, ids)) => ids.push(id),
-            None => groups.push((condition.clone(), vec![id])),
-        }
-    }
+/// Names the ranks that hangs wait for, with their nodes. Other conditions are unchanged.
+pub(super) fn named(answer: &Value, connection: &ConnectionArgs) -> Vec<Value> {
     let window = answer.get("window").unwrap_or(&Value::Null);
-    let named = groups.into_iter().map(|(mut row, ids)| {
-        let missing = if stops_job(&row) {
-            missing(&row, ids.len(), |rank| node(rank, &row, window, connection))
-        } else {
-            None
-        };
+    let conditions = list(answer, "conditions").iter().cloned();
+    let named = conditions.map(|mut row| {
+        let missing = stops_job(&row)
+            .then(|| missing(&row, |rank| node(rank, &row, window, connection)))
+            .flatten();
         let reason = text(&row, "reason");
-        if let Some(fields) = row.as_object_mut() {
-            if let Some(missing) = missing {
-                let sentence = format!("{missing}: {reason}");
-                fields.insert("reason".to_owned(), sentence.into());
-                fields.insert("missing".to_owned(), missing.into());
-            }
-            fields.insert("incident_ids".to_owned(), ids.into());
+        if let Some((missing, fields)) = missing.zip(row.as_object_mut()) {
+            let sentence = format!("{missing}: {reason}");
+            fields.insert("reason".to_owned(), sentence.into());
+            fields.insert("missing".to_owned(), missing.into());
         }
         row
     });
     named.collect()
 }
 
-fn is_same_hang(one: &Value, other: &Value) -> bool {
-    let fields = ["kind", "cluster", "job", "state", "ranks", "rank_count"];
-    let has_ranks = !list(one, "ranks").is_empty();
-    stops_job(one) && has_ranks && fields.iter().all(|name| one.get(name) == other.get(name))
-}
-
 /// Names the ranks that did not enter, with their nodes; `None` if no rank is behind.
-fn missing(
-    row: &Value,
-    n_operations: usize,
-    node_of: impl Fn(u64) -> Option<String>,
-) -> Option<String> {
+fn missing(row: &Value, node_of: impl Fn(u64) -> Option<String>) -> Option<String> {
     let ranks: Vec<u64> = list(row, "ranks")
         .iter()
         .filter_map(Value::as_u64)
@@ -91,8 +67,7 @@ fn missing(
     Some(if row.get("standstill") == Some(&Value::Bool(true)) {
         format!("{who} did not wait like the others")
     } else {
-        let operations = counted(n_operations, "collective");
-        format!("{who} did not enter {operations}")
+        format!("{who} did not enter a collective")
     })
 }
 

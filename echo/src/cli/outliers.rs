@@ -98,7 +98,7 @@ fn once(args: &OutliersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     else {
         return Ok(());
     };
-    let conditions = with_age(&hang::merged(&answer, &args.client.connection), &answer);
+    let conditions = with_age(&hang::named(&answer, &args.client.connection), &answer);
     let output = args.client.output;
     if output.is_csv() {
         let rows = csv_rows(&answer, &conditions);

@@ -100,10 +100,9 @@ fn open_incidents(found: &Value, cost: &Value, client: &ClientArgs) -> Vec<Value
     let is_open = |row: &Value| text(row, "state") == "open";
     let named = list(found, "outliers").iter().cloned();
     let named = named.map(|mut row| {
-        let (id, role) = (field(&row, "incident_id").clone(), text(&row, "role"));
+        let role = text(&row, "role");
         if let Some(fields) = row.as_object_mut() {
             fields.insert("kind".to_owned(), json!(role));
-            fields.insert("incident_ids".to_owned(), json!([id]));
         }
         row
     });
@@ -111,17 +110,18 @@ fn open_incidents(found: &Value, cost: &Value, client: &ClientArgs) -> Vec<Value
         "window": field(found, "window"),
         "conditions": list(found, "conditions").iter().filter(|row| is_open(row)).collect::<Vec<_>>(),
     });
-    let conditions = hang::merged(&open, &client.connection);
+    let conditions = hang::named(&open, &client.connection);
     let incidents = named.filter(is_open).chain(conditions);
     incidents.map(|row| with_cost(row, cost)).collect()
 }
 
 /// Adds the cost of an incident, if it has any.
 fn with_cost(mut incident: Value, cost: &Value) -> Value {
-    let ids = list(&incident, "incident_ids").to_vec();
     let of_incident = |row: &&Value| {
-        ids.contains(field(row, "incident_id"))
-            && field(row, "cluster") == field(&incident, "cluster")
+        let names = ["incident_id", "cluster"];
+        names
+            .iter()
+            .all(|name| field(row, name) == field(&incident, name))
     };
     let contributor = list(cost, "contributors").iter().find(of_incident).cloned();
     if let (Some(contributor), Some(fields)) = (contributor, incident.as_object_mut()) {

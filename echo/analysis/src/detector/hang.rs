@@ -33,10 +33,10 @@ const KEPT_MS: f64 = 60_000.0;
 /// Maximum number of ranks that a sentence names; more are only counted.
 const NAMED: usize = 8;
 
-/// Open hangs.
+/// Open hangs, one per job, each with the communicator that it was first seen in.
 #[derive(Debug, Default)]
 pub(super) struct HangTracker {
-    open: BTreeMap<(JobKey, CommId), Incident>,
+    open: BTreeMap<JobKey, (CommId, Incident)>,
     /// End of the time attributed for each hanging job, on the clock of the rank that waits
     /// longest.
     attributed_until: BTreeMap<JobKey, Nanos>,
@@ -90,8 +90,8 @@ impl AttributedSpan {
 impl HangTracker {
     /// Restores hangs from an earlier detector, replacing those found while their events were
     /// replayed.
-    pub(super) fn restore(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
-        for ((job, _), incident) in &known {
+    pub(super) fn restore(&mut self, known: BTreeMap<JobKey, (CommId, Incident)>) {
+        for (job, (_, incident)) in &known {
             let until = self.attributed_until.entry(job.clone());
             let until = until.or_insert(incident.last_seen);
             *until = (*until).max(incident.last_seen);
@@ -101,8 +101,8 @@ impl HangTracker {
 
     /// Removes and returns hangs of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
-        let gone = self.open.extract_if(.., |(job, _), _| !has_job(job));
-        gone.map(|(_, incident)| incident).collect()
+        let gone = self.open.extract_if(.., |job, _| !has_job(job));
+        gone.map(|(_, (_, incident))| incident).collect()
     }
 
     /// Updates hangs from a job's progress at an instant of arrival time.
@@ -115,23 +115,20 @@ impl HangTracker {
     ) -> DetectorOutput {
         let mut output = DetectorOutput::default();
         let found = hangs(progress, now, timeouts);
-        for hang in &found {
-            let key = (job.clone(), hang.comm);
-            let known = self.open.get(&key);
-            let incident = incident(job, hang, known);
-            if known != Some(&incident) {
-                output.incidents.push(incident.clone());
-                self.open.insert(key, incident);
-            }
+        let known = self.open.remove(job);
+        let Some(first) = first(&found, known.as_ref().map(|(comm, _)| *comm)) else {
+            output
+                .incidents
+                .extend(known.map(|(_, incident)| abandoned(incident)));
+            return output;
+        };
+        let known = known.map(|(_, incident)| incident);
+        let incident = incident(job, first, &found, known.as_ref());
+        if known.as_ref() != Some(&incident) {
+            output.incidents.push(incident.clone());
         }
-        output.lost = self.account_losses(job, progress, &found, now);
-        let hangs_on = |comm: CommId| found.iter().any(|hang| hang.comm == comm);
-        let over = self
-            .open
-            .extract_if(.., |(of, comm), _| of == job && !hangs_on(*comm));
-        output
-            .incidents
-            .extend(over.map(|(_, incident)| abandoned(incident)));
+        output.lost = self.account_losses(job, progress, (first, &found), (incident.id, now));
+        self.open.insert(job.clone(), (first.comm, incident));
         output
     }
 
@@ -141,23 +138,16 @@ impl HangTracker {
         &mut self,
         job: &JobKey,
         progress: &Progress,
-        found: &[Hang],
-        now: Nanos,
+        (first, found): (&Hang, &[Hang]),
+        (incident, now): (IncidentId, Nanos),
     ) -> Vec<LostTime> {
-        let Some(first) = found.iter().min_by_key(|hang| (hang.since, hang.comm)) else {
-            return Vec::new();
-        };
         let until = self.attributed_until.entry(job.clone());
         let until = until.or_insert(first.since);
         let Some(interval) = Window::new((*until).max(first.since), first.last_report) else {
             return Vec::new();
         };
         *until = first.last_report;
-        let incident = self.open.get(&(job.clone(), first.comm));
-        let incident = incident.map(|incident| incident.id);
-        let lost = incident.map_or_else(Vec::new, |incident| {
-            lost_time(incident, &job.0, interval, progress, found)
-        });
+        let lost = lost_time(incident, &job.0, interval, progress, found);
         self.record(job, interval, &lost, now);
         lost
     }
@@ -229,7 +219,7 @@ impl HangTracker {
         self.attributed_until.remove(job);
         self.attributed.remove(job);
         let mut output = DetectorOutput::default();
-        let over = self.open.extract_if(.., |(of, _), _| of == job);
+        let over = self.open.remove(job);
         output
             .incidents
             .extend(over.map(|(_, incident)| abandoned(incident)));
@@ -237,7 +227,15 @@ impl HangTracker {
     }
 }
 
-fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
+/// The hang that stands for all of a job: the one of the known communicator, else the one that began
+/// first. Ranks that wait in one communicator delay those of others.
+fn first(found: &[Hang], known: Option<CommId>) -> Option<&Hang> {
+    let is_known = |hang: &&Hang| Some(hang.comm) == known;
+    let earliest = || found.iter().min_by_key(|hang| (hang.since, hang.comm));
+    found.iter().find(is_known).or_else(earliest)
+}
+
+fn incident(job: &JobKey, hang: &Hang, found: &[Hang], known: Option<&Incident>) -> Incident {
     // A hang belongs to a communicator, not to a role: the communicator takes the place of the
     // cohort in the key.
     let cohort = CohortKey {
@@ -245,8 +243,11 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         job: job.1.clone(),
         role: RoleId::new(hang.comm.value()),
     };
-    let detail = describe(hang);
-    let kind = if hang.is_stall {
+    let missing: BTreeSet<Rank> = found.iter().flat_map(|one| &one.missing).copied().collect();
+    let elsewhere = missing.iter().filter(|rank| !hang.missing.contains(rank));
+    let detail = describe(hang, &elsewhere.copied().collect::<Vec<_>>());
+    let is_stall = found.iter().all(|one| one.is_stall);
+    let kind = if is_stall {
         ConditionKind::Stall
     } else {
         ConditionKind::Hang
@@ -257,7 +258,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         job: job.1.clone(),
         cohort: Arc::from(cohort.to_string()),
         finding: Finding::Condition(Condition {
-            ranks: hang.missing.clone(),
+            ranks: missing.into_iter().collect(),
             is_standstill: hang.is_standstill,
             detail: detail.clone(),
             ..Condition::new(kind)
@@ -270,7 +271,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         raised_iteration: 0.0,
         cleared_iteration: None,
         cleared_at: None,
-        is_provisional: hang.is_stall,
+        is_provisional: is_stall,
         severity: Severity::Critical,
         stability: 1.0,
         occurrences: 1,
@@ -324,7 +325,9 @@ fn lost_time(
     groups.into_iter().map(row).collect()
 }
 
-fn describe(hang: &Hang) -> String {
+/// One sentence about a hang. `elsewhere` are the ranks that are missing from operations of other
+/// communicators only.
+fn describe(hang: &Hang, elsewhere: &[Rank]) -> String {
     let n_ranks = hang.entered.len() + hang.missing.len();
     let mut text = if hang.is_standstill {
         standstill(hang, n_ranks)
@@ -342,7 +345,8 @@ fn describe(hang: &Hang) -> String {
             list(&hang.missing),
         )
     };
-    let remarks = [
+    let remarks: [(&str, &[Rank]); 5] = [
+        ("missing in other communicators: ", elsewhere),
         ("stopped by a signal or a debugger: ", &hang.stopped),
         ("silent since then: ", &hang.silent),
         ("not counted, silent since before then: ", &hang.unknown),

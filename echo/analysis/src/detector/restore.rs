@@ -35,8 +35,8 @@ impl Detector {
             match kind(&incident) {
                 Some(ConditionKind::Stall | ConditionKind::Hang) => {
                     // The communicator takes the place of the cohort in its key.
-                    let job = (key.cluster, key.job);
-                    hangs.insert((job, CommId::new(key.role.value())), incident);
+                    let comm = CommId::new(key.role.value());
+                    hangs.insert((key.cluster, key.job), (comm, incident));
                 }
                 Some(ConditionKind::IdentityConflict) => {
                     conflicts.insert((key.cluster, key.job), incident);

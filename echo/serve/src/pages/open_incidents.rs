@@ -1,6 +1,5 @@
 //! Open incidents of a cluster, most severe first, each with a headline.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use echo_core::ids::JobId;
@@ -31,13 +30,10 @@ pub(super) enum OpenIncident<'a> {
 /// A job whose operations do not end.
 #[derive(Debug)]
 pub(super) struct Hang<'a> {
-    /// Its conditions, one per communicator, earliest first.
-    pub(super) conditions: Vec<&'a Condition>,
-    /// Number of collectives in which the ranks of the headline are missing.
-    pub(super) n_collectives: usize,
+    pub(super) condition: &'a Condition,
     /// Number of other ranks of the job, which wait; `None` when unknown.
     pub(super) n_waiting: Option<usize>,
-    /// Missing rank of most conditions, if it is only one.
+    /// The missing rank, if it is only one.
     pub(super) origin: Option<&'a Origin>,
     missing: String,
 }
@@ -53,18 +49,14 @@ pub(super) fn open_incidents<'a>(
     answer: &'a Outliers,
     origins: &'a [Arc<Origin>],
 ) -> Vec<OpenIncident<'a>> {
-    let mut by_job: BTreeMap<Option<&str>, Vec<&Condition>> = BTreeMap::new();
-    for one in open_conditions(answer).filter(|one| is_hang(one)) {
+    let hangs = open_conditions(answer).filter(|one| is_hang(one));
+    let hangs = hangs.map(|one| {
         let job = one.lifecycle.job.as_deref();
-        by_job.entry(job).or_default().push(one);
-    }
-    let hangs = by_job.into_iter().map(|(job, mut conditions)| {
-        conditions.sort_by(|a, b| a.lifecycle.first_seen.cmp(&b.lifecycle.first_seen));
         let of_job = origins
             .iter()
             .map(AsRef::as_ref)
             .filter(|origin| origin.job.as_ref().map(JobId::as_str) == job);
-        OpenIncident::Hang(Hang::new(conditions, &of_job.collect::<Vec<_>>()))
+        OpenIncident::Hang(Hang::new(one, &of_job.collect::<Vec<_>>()))
     });
     let outliers = answer.outliers.iter();
     let outliers = outliers.filter(|one| one.lifecycle.is_open());
@@ -96,11 +88,11 @@ impl OpenIncident<'_> {
     }
 
     /// Returns its state, severity and times.
-    pub(super) fn lifecycle(&self) -> Option<&Lifecycle> {
+    pub(super) const fn lifecycle(&self) -> &Lifecycle {
         match self {
-            Self::Hang(hang) => hang.conditions.first().map(|one| &one.lifecycle),
-            Self::Outlier(one) => Some(&one.lifecycle),
-            Self::Condition(one) => Some(&one.lifecycle),
+            Self::Hang(hang) => &hang.condition.lifecycle,
+            Self::Outlier(one) => &one.lifecycle,
+            Self::Condition(one) => &one.lifecycle,
         }
     }
 
@@ -116,21 +108,18 @@ impl OpenIncident<'_> {
     /// Returns what to do about it.
     pub(super) fn advice(&self) -> &[String] {
         match self {
-            Self::Hang(hang) => hang.conditions.first().map_or(&[], |one| &one.advice),
+            Self::Hang(hang) => &hang.condition.advice,
             Self::Outlier(one) => &one.advice,
             Self::Condition(one) => &one.advice,
         }
     }
 
-    /// Returns the ids of its incidents.
-    pub(super) fn ids(&self) -> Vec<&str> {
+    /// Returns the id of its incident.
+    pub(super) fn id(&self) -> &str {
         match self {
-            Self::Hang(hang) => {
-                let conditions = hang.conditions.iter();
-                conditions.map(|one| one.incident_id.as_str()).collect()
-            }
-            Self::Outlier(one) => vec![&one.incident_id],
-            Self::Condition(one) => vec![&one.incident_id],
+            Self::Hang(hang) => &hang.condition.incident_id,
+            Self::Outlier(one) => &one.incident_id,
+            Self::Condition(one) => &one.incident_id,
         }
     }
 }
@@ -150,45 +139,30 @@ pub(super) fn is_recent(course: &Lifecycle, now: Nanos) -> bool {
 }
 
 impl<'a> Hang<'a> {
-    fn new(conditions: Vec<&'a Condition>, origins: &[&'a Origin]) -> Self {
-        // A root is missing in most communicators; a rank that waits in one is missing in others.
-        let n_of = |ranks: &[u32]| conditions.iter().filter(|one| one.ranks == ranks).count();
-        let most = conditions.iter().map(|one| n_of(&one.ranks)).max();
-        let roots = conditions.iter();
-        let roots = roots.filter(|one| Some(n_of(&one.ranks)) == most);
-        let roots: Vec<&Condition> = roots.copied().collect();
-        // Several roots are independent of one another.
-        let distinct: BTreeMap<&[u32], usize> = roots
-            .iter()
-            .map(|one| (one.ranks.as_slice(), one.rank_count))
-            .collect();
-        let n_missing = distinct.values().sum();
-        let ranks: BTreeSet<u32> = distinct.into_keys().flatten().copied().collect();
-        let ranks: Vec<u32> = ranks.into_iter().collect();
+    fn new(condition: &'a Condition, origins: &[&'a Origin]) -> Self {
         let is_missing = |origin: &&&Origin| {
             let rank = origin.rank.map(|rank| rank.rank().value());
-            rank.is_some_and(|rank| ranks.contains(&rank))
+            rank.is_some_and(|rank| condition.ranks.contains(&rank))
         };
         let missing: Vec<&Origin> = origins.iter().filter(is_missing).copied().collect();
+        let n_missing = condition.rank_count;
         Self {
-            n_collectives: roots.len(),
             n_waiting: (!origins.is_empty()).then(|| origins.len().saturating_sub(n_missing)),
             origin: missing.first().copied().filter(|_| n_missing == 1),
-            missing: named(&ranks, n_missing, &missing),
-            conditions,
+            missing: named(&condition.ranks, n_missing, &missing),
+            condition,
         }
     }
 
     fn headline(&self) -> String {
-        let first = self.conditions.first();
-        let job = first.and_then(|one| one.lifecycle.job.as_deref());
         // At a standstill, the missing ranks may have entered the operation.
-        let is_standstill = first.is_some_and(|one| one.standstill);
-        match (self.missing.is_empty(), is_standstill, self.n_collectives) {
-            (true, ..) => format!("No rank progresses{}", in_job(job)),
-            (false, true, _) => format!("{} blocks the job", self.missing),
-            (false, false, 1) => format!("{} did not enter a collective", self.missing),
-            (false, false, n) => format!("{} did not enter {n} collectives", self.missing),
+        match (self.missing.is_empty(), self.condition.standstill) {
+            (true, _) => {
+                let job = self.condition.lifecycle.job.as_deref();
+                format!("No rank progresses{}", in_job(job))
+            }
+            (false, true) => format!("{} blocks the job", self.missing),
+            (false, false) => format!("{} did not enter a collective", self.missing),
         }
     }
 }

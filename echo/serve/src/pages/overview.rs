@@ -51,8 +51,8 @@ impl Card {
         let now = client.now();
         let status = outliers.as_ref().map(|outliers| {
             let open = open_incidents(outliers, &origins);
-            let first = open.first().and_then(|one| one.lifecycle());
-            let open_for_s = first.and_then(|course| open_for_s(course, now));
+            let first = open.first();
+            let open_for_s = first.and_then(|one| open_for_s(one.lifecycle(), now));
             (ClusterStatus::new(&open, outliers, now), open_for_s)
         });
         Ok(Self {

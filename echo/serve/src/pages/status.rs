@@ -35,8 +35,7 @@ impl Tone {
         match incident {
             OpenIncident::Hang(_) => Self::Bad,
             OpenIncident::Outlier(_) | OpenIncident::Condition(_) => {
-                let severity = incident.lifecycle().map(|course| course.severity);
-                Self::from_severity(severity.unwrap_or_default())
+                Self::from_severity(incident.lifecycle().severity)
             }
         }
     }

@@ -59,6 +59,31 @@ fn a_hang_is_one_incident_however_often_it_is_checked() {
 }
 
 #[test]
+fn a_job_that_hangs_in_several_communicators_is_one_incident_with_all_missing_ranks() {
+    let mut events = two_ranks_missing(0, 60);
+    let mut others = reports(0, 60, |rank| 50 + u64::from(rank != 7));
+    for stored in &mut others {
+        if let Some(block) = &mut stored.event.block {
+            block.comm = CommId::new(77);
+        }
+    }
+    events.extend(others);
+    events.sort_by_key(|event| event.received);
+    let found = detector().observe(&events).incidents;
+    let incident = found.last().unwrap();
+    let ranks: Vec<u32> = condition(incident)
+        .unwrap()
+        .ranks
+        .iter()
+        .map(|rank| rank.value())
+        .collect();
+    assert_eq!(ranks, [2, 5, 7]);
+    assert!(found.iter().all(|one| one.id == incident.id));
+    let why = "missing ranks 2, 5; missing in other communicators: rank 7";
+    assert!(incident.reason.contains(why), "{}", incident.reason);
+}
+
+#[test]
 fn a_hang_clears_when_the_missing_ranks_continue() {
     let mut detector = detector();
     let raised = last(&mut detector, &two_ranks_missing(0, 40)).unwrap();

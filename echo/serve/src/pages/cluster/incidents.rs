@@ -50,16 +50,15 @@ pub(super) fn card(
     has_plot: bool,
 ) -> Markup {
     let tone = Tone::from_incident(incident).name();
-    let ids = incident.ids();
+    let cost = cost_figures(cost, incident.id(), incident.lifecycle());
     html! {
-        article class={ "incident " (tone) } id=[ids.first().map(|id| format!("incident-{id}"))] {
-            @for other in ids.iter().skip(1) { span id={ "incident-" (other) } {} }
+        article class={ "incident " (tone) } id={ "incident-" (incident.id()) } {
             h3 { (incident.headline()) }
-            @if let Some(course) = incident.lifecycle() { (duration(view, course)) }
+            (duration(view, incident.lifecycle()))
             @match incident {
-                OpenIncident::Hang(hang) => { (hanging(hang, cost_figures(cost, &ids, incident.lifecycle()))) }
-                OpenIncident::Outlier(one) => { (outlier(view, one, cost_figures(cost, &ids, incident.lifecycle()), has_plot)) }
-                OpenIncident::Condition(one) => { (condition(one, cost_figures(cost, &ids, incident.lifecycle()))) }
+                OpenIncident::Hang(hang) => { (hanging(hang, cost)) }
+                OpenIncident::Outlier(one) => { (outlier(view, one, cost, has_plot)) }
+                OpenIncident::Condition(one) => { (condition(one, cost)) }
             }
             (advice(incident))
             (next(view, incident))
@@ -99,8 +98,7 @@ fn hanging(hang: &Hang<'_>, cost: Markup) -> Markup {
         namespace: origin.namespace.as_deref(),
         pod: origin.pod.as_deref(),
     });
-    let first = hang.conditions.first();
-    let job = first.and_then(|one| one.lifecycle.job.as_deref());
+    let job = hang.condition.lifecycle.job.as_deref();
     html! {
         dl.figures {
             @if let Some(waiting) = hang.n_waiting { (figure("Waiting", &format::count(waiting, "rank"))) }
@@ -108,15 +106,7 @@ fn hanging(hang: &Hang<'_>, cost: Markup) -> Markup {
             @if let Some(gpu) = gpu { (gpu.figures()) }
             @if let Some(job) = job { (figure("Job", job)) }
         }
-        @match hang.conditions.as_slice() {
-            [one] => { p { (format::capitalized(&one.reason)) "." } }
-            several => {
-                details {
-                    summary { (format::count(several.len(), "collective")) " do not end" }
-                    ul { @for one in several { li { (one.reason) } } }
-                }
-            }
-        }
+        p { (format::capitalized(&hang.condition.reason)) "." }
     }
 }
 
@@ -152,8 +142,7 @@ fn recurrence(one: &Outlier) -> Option<&str> {
 
 /// Renders what to do next: the command that explains the rank, and links.
 fn next(view: &View<'_>, incident: &OpenIncident<'_>) -> Markup {
-    let course = incident.lifecycle();
-    let job = course.and_then(|course| course.job.as_deref());
+    let job = incident.lifecycle().job.as_deref();
     let rank = incident.rank().filter(|_| view.may_explain);
     let window = view.window.given();
     let window = window.filter(|_| *view.window != WindowQuery::last_hour());
@@ -166,7 +155,7 @@ fn next(view: &View<'_>, incident: &OpenIncident<'_>) -> Markup {
         p.links {
             @if let Some(rank) = rank { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
             @if let Some(rank) = rank.filter(|_| view.may_trace) { (trace_link(&trace_path(view.cluster, rank, &rank_query(view, job)))) }
-            @if let Some(id) = incident.ids().first() { (permalink(view.cluster, id)) }
+            (permalink(view.cluster, incident.id()))
         }
     }
 }
@@ -241,11 +230,11 @@ impl Gpu<'_> {
 }
 
 /// Renders the cost of incidents: per hour now, and in the window of the answer.
-fn cost_figures(cost: Option<&Cost>, ids: &[&str], course: Option<&Lifecycle>) -> Markup {
+fn cost_figures(cost: Option<&Cost>, id: &str, course: &Lifecycle) -> Markup {
     let Some(cost) = cost else {
         return html! {};
     };
-    let began = course.and_then(|course| parse_instant(&course.first_seen));
+    let began = parse_instant(&course.first_seen);
     let covers_all = parse_instant(&cost.window.from)
         .zip(began)
         .is_some_and(|(from, began)| from <= began);
@@ -254,22 +243,22 @@ fn cost_figures(cost: Option<&Cost>, ids: &[&str], course: Option<&Lifecycle>) -
     } else {
         "Cost in the last hour"
     };
-    let per_hour = per_hour(cost, ids);
+    let per_hour = per_hour(cost, id);
     html! {
         @if let Some(per_hour) = per_hour { (figure("Cost per hour", &per_hour.text(""))) }
-        @if let Some(total) = cost_of(cost, ids) { (figure(label, &total.text(""))) }
+        @if let Some(total) = cost_of(cost, id) { (figure(label, &total.text(""))) }
     }
 }
 
-fn contributors<'a>(cost: &'a Cost, ids: &'a [&str]) -> impl Iterator<Item = &'a Contributor> {
+fn contributors<'a>(cost: &'a Cost, id: &'a str) -> impl Iterator<Item = &'a Contributor> {
     let parts = cost.contributors.iter();
-    parts.filter(|part| ids.contains(&part.incident_id.as_str()))
+    parts.filter(move |part| part.incident_id == id)
 }
 
-/// Returns the cost of incidents in the window of the answer; `None` if they cost nothing.
-pub(super) fn cost_of(cost: &Cost, ids: &[&str]) -> Option<Amounts> {
+/// Returns the cost of an incident in the window of the answer; `None` if it costs nothing.
+pub(super) fn cost_of(cost: &Cost, id: &str) -> Option<Amounts> {
     let mut sum = None;
-    for part in contributors(cost, ids) {
+    for part in contributors(cost, id) {
         let sum = sum.get_or_insert_with(Amounts::default);
         match (part.amount.cost, part.amount.currency.as_deref()) {
             (Some(amount), Some(currency)) => sum.add(Some(currency), amount),
@@ -279,9 +268,9 @@ pub(super) fn cost_of(cost: &Cost, ids: &[&str]) -> Option<Amounts> {
     sum
 }
 
-fn per_hour(cost: &Cost, ids: &[&str]) -> Option<Amounts> {
+fn per_hour(cost: &Cost, id: &str) -> Option<Amounts> {
     let mut sum = None;
-    for part in contributors(cost, ids) {
+    for part in contributors(cost, id) {
         if let Some(amount) = part.run_rate_per_hour {
             let sum = sum.get_or_insert_with(Amounts::default);
             sum.add(part.amount.currency.as_deref(), amount);

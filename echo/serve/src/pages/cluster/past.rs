@@ -31,7 +31,7 @@ pub(super) fn at_end(view: &View<'_>, answer: &Outliers, current: Option<&Curren
         })
     };
     let open = open_incidents(answer, &[]);
-    let others = open.iter().filter(|one| !one.ids().into_iter().any(is_now));
+    let others = open.iter().filter(|one| !is_now(one.id()));
     let others: Vec<&OpenIncident<'_>> = others.collect();
     let is_silent = open.is_empty() && answer.data_quality.last_event_age_s.is_none();
     html! {
@@ -126,7 +126,7 @@ fn condition(view: &View<'_>, one: &Condition) -> Markup {
 
 fn numbers(view: &View<'_>, id: &str, slowdown: Option<f64>, confidence: f64) -> Markup {
     let slowdown = slowdown.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
-    let cost = view.cost.as_ref().and_then(|cost| cost_of(cost, &[id]));
+    let cost = view.cost.as_ref().and_then(|cost| cost_of(cost, id));
     html! {
         td.number { (slowdown) }
         td.number { (format::percent(confidence)) }
