@@ -223,6 +223,33 @@ fn the_policy_of_a_slow_rank_makes_its_agent_send_stacks_of_it() {
 
 #[test]
 #[needs(PROBES, ECHO)]
+fn the_rank_that_a_hanging_job_waits_for_is_sampled_without_being_asked() {
+    let gpu = Gpu::new();
+    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &["--hang-after", "6s"]);
+    let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s"]);
+    // Rank 2 stays in its 2,500th step.
+    let end = format!("end={}", gpu.gate("end").display());
+    let options = ["step=4", "compute=50", "slow=2:600000:2500:2501", &end];
+    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
+    running.follow(&gpu, &job);
+    running.wait_for_log("where a rank spends its time");
+    echo.wait_for_stacks(2);
+    let rank = json!({"cluster": "live", "rank": 2});
+    let explained = echo.call_tool("fleet.cluster.explain_rank", &rank).unwrap();
+    let summary = explained["summary"].as_str().unwrap();
+    for part in [
+        "It keeps its job waiting since",
+        "of its samples are in",
+        "pause_ms",
+    ] {
+        assert!(summary.contains(part), "{part}: {summary}");
+    }
+    drop(job);
+    running.stop();
+}
+
+#[test]
+#[needs(PROBES, ECHO)]
 fn a_slow_gpu_is_named_by_echo_through_a_probe_in_the_plugin() {
     let gpu = Gpu::new();
     let plugin = gpu.plugin("libfleet_nccl_profiler.so");

@@ -57,7 +57,8 @@ pub fn for_condition(condition: &Condition) -> Vec<String> {
             condition.node.as_ref().map_or_else(String::new, ToString::to_string)
         ),
         ConditionKind::Stall | ConditionKind::Hang => format!(
-            "find where the threads of {} are: fleet-agent stacks --pid {PID}, on its host",
+            "see where the threads of {} are: fleet-echo host stacks has the samples of its agent; on its host, \
+             fleet-agent stacks --pid {PID}",
             ranks(&condition.ranks, "a rank")
         ),
         ConditionKind::IdentityConflict => {
@@ -127,13 +128,19 @@ fn without_cause(culprit: &Culprit) -> Vec<String> {
     }
 }
 
+/// What makes a GPU late, without evidence of damage: another process on it, or reduced clocks.
 fn diagnose(culprit: &Culprit) -> String {
     let node = &culprit.node;
     let (gpu, command) = match nvidia_uuid(culprit) {
-        Some(uuid) => (uuid, ": dcgmi diag -r 3"),
-        None => ("its GPU", ""),
+        Some(uuid) => (
+            uuid,
+            format!(": nvidia-smi -q -d PIDS,PERFORMANCE,ECC -i {uuid}"),
+        ),
+        None => ("its GPU", String::new()),
     };
-    format!("test {gpu} when no job uses {node}{command}; replace the node if it stays slow")
+    format!(
+        "look for other processes on {gpu} of {node}, reduced clocks and memory errors{command}"
+    )
 }
 
 /// Returns the UUID of an NVIDIA GPU. It may become part of a command, so anything but a UUID is

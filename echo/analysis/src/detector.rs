@@ -178,9 +178,11 @@ impl Detector {
         self.policy_inputs.iter().map(|(key, input)| {
             let job = (key.cluster.clone(), key.job.clone());
             let clock = self.iterations.get(&job);
+            let mut outliers = self.stragglers.named(&job);
+            outliers.extend(self.hang_tracker.missing(&job));
             let input = PolicyInput {
                 healthy_ms: clock.and_then(IterationClock::usual_ms),
-                outliers: self.stragglers.named(&job),
+                outliers,
                 ..input.clone()
             };
             (key, input)

@@ -41,7 +41,7 @@ pub struct PolicyInput {
     pub quorum_met: bool,
     /// Number of ranks compared.
     pub n_ranks: usize,
-    /// Ranks named now.
+    /// Ranks named now, also those that a hang waits for.
     pub outliers: Vec<Rank>,
 }
 

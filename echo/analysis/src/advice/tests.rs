@@ -104,12 +104,13 @@ fn a_throttled_gpu_is_looked_at_by_its_uuid() {
 }
 
 #[test]
-fn a_slow_gpu_without_a_cause_is_tested() {
+fn without_evidence_of_damage_a_slow_gpu_costs_nobody_a_node() {
     let found = for_culprit(&culprit(CauseClass::Device, Some(UUID)), &[]);
     assert_eq!(
         found,
         [format!(
-            "test {UUID} when no job uses node-1: dcgmi diag -r 3; replace the node if it stays slow"
+            "look for other processes on {UUID} of node-1, reduced clocks and memory errors: nvidia-smi -q -d \
+             PIDS,PERFORMANCE,ECC -i {UUID}"
         )]
     );
     // What its host does is no cause: it was measured, and was not late.
@@ -153,7 +154,10 @@ fn a_hang_names_its_missing_ranks_and_no_others() {
     hang.ranks = vec![Rank::new(3), Rank::new(7)];
     assert_eq!(
         for_condition(&hang),
-        ["find where the threads of ranks 3, 7 are: fleet-agent stacks --pid PID, on its host"]
+        [
+            "see where the threads of ranks 3, 7 are: fleet-echo host stacks has the samples of its agent; on its \
+             host, fleet-agent stacks --pid PID"
+        ]
     );
 }
 

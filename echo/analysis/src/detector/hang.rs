@@ -99,6 +99,15 @@ impl HangTracker {
         self.open = known;
     }
 
+    /// Ranks that a job waits for.
+    pub(super) fn missing(&self, job: &JobKey) -> &[Rank] {
+        let finding = self.open.get(job).map(|(_, incident)| &incident.finding);
+        match finding {
+            Some(Finding::Condition(condition)) => &condition.ranks,
+            Some(Finding::Culprit(_)) | None => &[],
+        }
+    }
+
     /// Removes and returns hangs of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |job, _| !has_job(job));

@@ -90,6 +90,9 @@ mod tests {
         assert_eq!(chain.peers.as_ref().unwrap().ranks, 3);
         let top = answer.host.top_stack.unwrap();
         assert_eq!((top.samples, top.share), (60, 0.75));
+        let sentence =
+            "75 % of its samples are in cudaStreamSynchronize <- train.py:142 in forward()";
+        assert!(answer.summary.contains(sentence), "{}", answer.summary);
     }
 
     #[tokio::test]

@@ -8,16 +8,26 @@ use fleet_proto::attribute;
 
 use super::Explanation;
 use super::last_arrivals::LastArrivals;
+use crate::host::stacks::SampledStack;
 use crate::outlier::Condition;
 
 /// Maximum number of kinds of evidence in the summary.
 const MAX_FACTS: usize = 3;
+
+/// Prefix of the lines of Python programs in stacks.
+const PYTHON: &str = "[Python] ";
+
+/// Maximum number of frames in the summary.
+const MAX_FRAMES: usize = 3;
 
 /// Summarizes the explanation, most important first.
 pub(super) fn summarize(explanation: &Explanation, facts: &[HostFact]) -> String {
     let mut sentences = vec![identity(explanation)];
     sentences.extend(incidents(explanation));
     sentences.push(host_facts(facts));
+    let is_named = !explanation.incidents.is_empty() || explanation.conditions.iter().any(is_hang);
+    let stack = explanation.host.top_stack.as_ref().filter(|_| is_named);
+    sentences.extend(stack.map(sampled));
     sentences.extend(lags(explanation));
     // Some rank is always a little later than the others: that alone is not worth reporting.
     if !explanation.incidents.is_empty() {
@@ -142,6 +152,38 @@ fn host_facts(facts: &[HostFact]) -> String {
         return "No host metrics were reported.".to_owned();
     }
     "No metric of its host stands out among its peers.".to_owned()
+}
+
+/// Where the rank spends its time: the call, and the lines of its program that lead to it.
+fn sampled(top: &SampledStack) -> String {
+    let (python, native): (Vec<&str>, Vec<&str>) = top
+        .stack
+        .iter()
+        .map(String::as_str)
+        .partition(|frame| frame.starts_with(PYTHON));
+    // Native frames are `function+offset (library)`.
+    let name = |frame: &&str| {
+        frame
+            .split(['+', ' '])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let call = top.function.clone();
+    let call = call.or_else(|| native.first().map(name));
+    let lines = python.iter().filter_map(|frame| frame.strip_prefix(PYTHON));
+    let callers = native.iter().skip(1).map(name);
+    let chain: Vec<String> = if python.is_empty() {
+        call.into_iter().chain(callers).take(MAX_FRAMES).collect()
+    } else {
+        let lines = lines.take(MAX_FRAMES).map(str::to_owned);
+        call.into_iter().chain(lines).collect()
+    };
+    format!(
+        "{} % of its samples are in {}.",
+        decimal(100.0 * top.share, 0),
+        chain.join(" <- ")
+    )
 }
 
 fn lags(explanation: &Explanation) -> Option<String> {
