@@ -18,6 +18,7 @@ use crate::cli::scope::ScopeArgs;
 
 pub mod actions;
 pub mod assert;
+pub mod bundle;
 pub mod clusters;
 mod column;
 pub mod completion;
@@ -277,10 +278,8 @@ fn call_tool_for_bytes(
 
 /// Gets JSON from a path outside of the tools.
 fn get_json(connection: &ConnectionArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
-    parse_json(
-        connection.base()?,
-        send(connection, path_request(path, &[]))?,
-    )
+    let sent = send(connection, path_request(path, &[]))?;
+    parse_json(connection.base()?, sent)
 }
 
 /// Gets a body that may not be JSON.

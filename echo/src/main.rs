@@ -13,6 +13,7 @@ use fleet_echo::app::App;
 use fleet_echo::app::read_only::ReadOnlyApp;
 use fleet_echo::cli::actions::ActionsArgs;
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
+use fleet_echo::cli::bundle::BundleArgs;
 use fleet_echo::cli::clusters::ClustersArgs;
 use fleet_echo::cli::completion::{CompletionArgs, ManArgs};
 use fleet_echo::cli::cost::CostArgs;
@@ -87,6 +88,8 @@ enum Command {
     Outliers(OutliersArgs),
     /// Explain why a rank is slow
     Explain(ExplainArgs),
+    /// Save everything that is known of an incident in one archive
+    Bundle(BundleArgs),
     /// Show what the processes of hosts lose time to: chains, calls, stacks, graphs
     Host(HostArgs),
     /// Show what stragglers cost
@@ -232,6 +235,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Clusters(args) => Ok(cli::clusters::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Bundle(args) => Ok(cli::bundle::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Host(args) => Ok(cli::host::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut Screen::stdout(&mut out))?),
         // `main` runs it, because it has its own exit codes.

@@ -74,3 +74,36 @@ fn the_host_of_a_slow_rank_is_unhealthy_and_unknown_while_its_agent_is_killed() 
     running.stop();
     assert!(!socket.exists());
 }
+
+#[test]
+#[needs(PROBES, ECHO)]
+fn the_host_of_the_rank_that_a_job_hangs_for_is_unhealthy_until_the_job_ends() {
+    let gpu = Gpu::new();
+    let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
+    fs::write(
+        &actions,
+        ACTIONS.replace("[host, device, inconclusive]", "[hang]"),
+    )
+    .unwrap();
+    let flags = ["--actions", actions.to_str().unwrap(), "--hang-after", "6s"];
+    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
+    let flag = format!("--health-socket={}", socket.display());
+    let mut running = reporting(&echo, &["--pin=none", &flag]);
+
+    // Rank 2 stays in its 1,000th step.
+    let end = format!("end={}", gpu.gate("end").display());
+    let options = ["step=4", "compute=50", "slow=2:600000:1000:1001", &end];
+    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
+    running.follow(&gpu, &job);
+    wait_until_unhealthy(&socket);
+    drop(job);
+    wait_for("a healthy host", || {
+        let (code, message) = check(&socket);
+        if code == Some(0) {
+            Ok(())
+        } else {
+            Err(message)
+        }
+    });
+    running.stop();
+}

@@ -17,6 +17,7 @@ mod durations;
 mod echo;
 mod explain;
 mod fixture;
+mod forked;
 mod health;
 mod job;
 mod late;

@@ -9,6 +9,7 @@
 //! | `/api/v1/sql` | POST, GET | POST: the rows of one SELECT, as the tool `run_analysis` returns them; GET: the views it can query |
 //! | `/api/v1/cost.csv?day=`, `/api/v1/cost.json?day=` | GET | GPU costs by hour and node, in FOCUS columns |
 //! | `/api/v1/trace.json?rank=` | GET | the trace of a rank and its peer, for ui.perfetto.dev |
+//! | `/api/v1/incident.tar.gz?incident=` | GET | everything that is known of an incident, as an archive |
 //! | `/api/v1/threshold?cluster_id=` | GET | health score threshold of a cluster for Ingero agents, in the body and as headers |
 //! | `/api/v1/health` | GET | status, and numbers of stored and analyzed events |
 //! | `/api/versions` | GET | versions of the API |
@@ -49,6 +50,7 @@ use crate::tool_context::ToolContexts;
 
 pub mod cost;
 pub mod health;
+pub mod incident_bundle;
 pub mod metrics;
 pub mod openapi;
 pub mod rank_trace;
@@ -118,6 +120,7 @@ pub fn router(
         .route("/api/v1/cost.csv", get(cost::csv))
         .route("/api/v1/cost.json", get(cost::json))
         .route("/api/v1/trace.json", get(rank_trace::json))
+        .route("/api/v1/incident.tar.gz", get(incident_bundle::archive))
         .route("/api/v1/threshold", get(threshold::threshold))
         .route("/api/v1/health", get(health::health))
         .route("/api/versions", get(versions::versions))

@@ -1,6 +1,5 @@
 //! `fleet-echo explain`: cause of a slow rank.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use crate::cli::column::Column;
 use crate::cli::host::print_chain;
-use crate::cli::output::OutputArgs;
+use crate::cli::output::{OutputArgs, write_file};
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
 use crate::cli::table::{Table, write_lines};
@@ -117,7 +116,7 @@ fn format_from_extension(file: &Path) -> Result<Format, CliError> {
 fn draw(args: &ExplainArgs, file: &Path, format: Format) -> Result<(), CliError> {
     let input = input(args).with("plot", Some(format.name()));
     let picture = call_tool_for_bytes(&args.client.connection, TOOL, input)?;
-    write_file(file, &picture)
+    Ok(write_file(file, &picture)?)
 }
 
 /// Writes a trace of the rank beside one of its peers, as the server makes it.
@@ -138,15 +137,7 @@ fn write_trace(args: &ExplainArgs, file: &Path) -> Result<(), CliError> {
         .chain(given)
         .collect();
     let trace = get_bytes(&args.client.connection, TRACE_PATH, &query)?;
-    write_file(file, &trace)
-}
-
-fn write_file(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    let unwritten = |error: io::Error| {
-        let message = format!("{}: {error}", file.display());
-        io::Error::new(error.kind(), message)
-    };
-    Ok(fs::write(file, bytes).map_err(unwritten)?)
+    Ok(write_file(file, &trace)?)
 }
 
 fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Result<()> {

@@ -8,7 +8,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Query commands",
         &[
-            "status", "outliers", "explain", "host", "cost", "history", "sql", "clusters",
+            "status", "outliers", "explain", "host", "cost", "history", "sql", "clusters", "bundle",
         ],
     ),
     ("Report commands", &["assert", "report", "rates", "actions"]),

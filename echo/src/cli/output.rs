@@ -1,4 +1,7 @@
-//! Output flags: format and headers.
+//! Output: flags for format and headers, and files.
+
+use std::path::Path;
+use std::{fs, io};
 
 use clap::{Args, ValueEnum};
 
@@ -58,4 +61,13 @@ impl OutputArgs {
             has_header: !self.no_headers,
         }
     }
+}
+
+/// Writes a file; the error names it.
+pub(super) fn write_file(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let named = |error: io::Error| {
+        let message = format!("{}: {error}", file.display());
+        io::Error::new(error.kind(), message)
+    };
+    fs::write(file, bytes).map_err(named)
 }

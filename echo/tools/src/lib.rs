@@ -34,6 +34,7 @@ pub mod find_outlier_nodes;
 pub mod get_cost;
 pub mod host;
 pub mod host_evidence;
+pub mod incident_bundle;
 pub mod lag_map;
 pub mod lifecycle;
 pub mod list_cursor;
@@ -252,6 +253,9 @@ pub enum ToolError {
     /// The answer cannot be serialized as CSV.
     #[error("the answer cannot be serialized as CSV")]
     Csv(#[from] csv::Error),
+    /// The files cannot be packed.
+    #[error("the files cannot be packed")]
+    Archive(#[source] std::io::Error),
     /// The plot of the answer cannot be drawn.
     #[error("the plot cannot be drawn")]
     Draw(#[from] DrawError),
@@ -329,7 +333,11 @@ impl Coded for ToolError {
                 Code::Refused => Code::Internal,
                 code => code,
             },
-            Self::Json(_) | Self::Csv(_) | Self::InvalidSchema | Self::Draw(_) => Code::Internal,
+            Self::Json(_)
+            | Self::Csv(_)
+            | Self::InvalidSchema
+            | Self::Archive(_)
+            | Self::Draw(_) => Code::Internal,
         }
     }
 }

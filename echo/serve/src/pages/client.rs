@@ -10,11 +10,12 @@ use echo_tools::explain_rank::{ExplainRank, Explanation};
 use echo_tools::find_outlier_nodes::{FindOutlierNodes, Outliers};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
+use echo_tools::incident_bundle::find_incident;
 use echo_tools::lag_map::{LagMap, RankKey};
 use echo_tools::rank_trace::RankTrace;
 use echo_tools::registry::Registry;
 use echo_tools::scope::{self, Scope, visible_clusters};
-use echo_tools::time::{TimeRange, WindowArg};
+use echo_tools::time::TimeRange;
 use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
 use serde::Deserialize;
@@ -217,33 +218,16 @@ impl<'a> ToolClient<'a> {
         cluster: &str,
         id: &str,
     ) -> Result<Option<IncidentTimes>, ToolError> {
-        self.registry
-            .find(&self.context.caller, FindOutlierNodes::NAME)?;
-        let request = scope::ScopeRequest {
-            cluster: Some(cluster.to_owned()),
-            time: TimeRange {
-                window: Some(WindowArg::All),
-                ..TimeRange::default()
-            },
-            page_window: None,
-        };
-        let found = async {
-            let scope = Scope::resolve(&self.context, request).await?;
-            let cluster = scope.require_cluster()?;
-            let all = self.context.store.incidents(Some(cluster), scope.window);
-            let all = all.await?;
-            let mut matching = all.iter().filter(|one| one.id.to_string() == id);
-            Ok(matching.next().map(|one| {
-                let end = one.cleared_at.unwrap_or(one.last_seen);
-                let is_open = one.state == IncidentState::Open;
-                IncidentTimes {
-                    first_seen: one.first_seen,
-                    end,
-                    is_current: is_open && self.now().millis_since(end) < HOUR_MS,
-                }
-            }))
-        };
-        self.context.run_limited(found).await
+        let found = find_incident(self.registry, &self.context, Some(cluster), id).await?;
+        Ok(found.map(|one| {
+            let end = one.cleared_at.unwrap_or(one.last_seen);
+            let is_open = one.state == IncidentState::Open;
+            IncidentTimes {
+                first_seen: one.first_seen,
+                end,
+                is_current: is_open && self.now().millis_since(end) < HOUR_MS,
+            }
+        }))
     }
 
     /// Returns the ranks of a cluster that reported in the window, for visitors that may query its

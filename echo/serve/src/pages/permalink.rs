@@ -9,10 +9,12 @@ use super::overview::{encoded, path};
 /// Time before and after an incident on the page that its link leads to, nanoseconds.
 const AROUND_NANOS: i64 = 300_000_000_000;
 
-/// Renders the link to an incident.
+/// Renders the link to an incident, and that to everything known of it.
 pub(super) fn permalink(cluster: &str, id: &str) -> Markup {
     html! {
         a href={ (path(cluster)) "/incidents/" (encoded(id)) } { "Link to this incident" }
+        " "
+        a href={ "/api/v1/incident.tar.gz?cluster=" (encoded(cluster)) "&incident=" (encoded(id)) } download { "Download all about it" }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_core::ids::CommId;
+use echo_core::ids::{CommId, Rank};
 use echo_core::model::detector_output::{ConditionKind, Incident, IncidentState, LostTime};
 use echo_core::model::event::StoredEvent;
 use fleet_proto::attribute;
@@ -71,13 +71,8 @@ fn a_job_that_hangs_in_several_communicators_is_one_incident_with_all_missing_ra
     events.sort_by_key(|event| event.received);
     let found = detector().observe(&events).incidents;
     let incident = found.last().unwrap();
-    let ranks: Vec<u32> = condition(incident)
-        .unwrap()
-        .ranks
-        .iter()
-        .map(|rank| rank.value())
-        .collect();
-    assert_eq!(ranks, [2, 5, 7]);
+    let ranks = condition(incident).unwrap().ranks.clone();
+    assert_eq!(ranks, [2, 5, 7].map(Rank::new));
     assert!(found.iter().all(|one| one.id == incident.id));
     let why = "missing ranks 2, 5; missing in other communicators: rank 7";
     assert!(incident.reason.contains(why), "{}", incident.reason);

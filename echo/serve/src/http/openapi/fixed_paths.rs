@@ -7,6 +7,7 @@ use crate::http::openapi::{in_json, responses};
 use crate::http::{SQL_ENDPOINT, TOOLS_ENDPOINT};
 
 mod cost;
+mod incident_bundle;
 mod rank_trace;
 
 /// Path, operation, summary, and schema of the answer.
@@ -61,7 +62,7 @@ pub(super) fn paths() -> Map<String, Value> {
     paths.insert("/metrics".to_owned(), metrics());
     paths.insert("/api/v1/threshold".to_owned(), threshold());
     paths.extend(cost::paths());
-    paths.extend([rank_trace::path()]);
+    paths.extend([rank_trace::path(), incident_bundle::path()]);
     paths
 }
 

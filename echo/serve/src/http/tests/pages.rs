@@ -43,7 +43,9 @@ async fn send(echo: &Router, (method, path): (&str, &str), headers: &str, body: 
     let response = echo.clone().oneshot(request).await.unwrap();
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    Page(status, headers, String::from_utf8(body.to_vec()).unwrap())
+    // Archives are no text.
+    let body = String::from_utf8_lossy(&body).into_owned();
+    Page(status, headers, body)
 }
 
 async fn get_json(echo: &Router, path: &str) -> Page {

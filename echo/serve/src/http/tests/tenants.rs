@@ -193,6 +193,7 @@ fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
         "/api/v1/cost.json?day=2026-06-01&open=true&cluster=hidden-fleet",
         "/api/v1/trace.json?cluster=prod&rank=2",
         "/api/v1/trace.json?cluster=hidden-fleet&rank=2",
+        "/api/v1/incident.tar.gz?cluster=hidden-fleet&incident=0000000000000001",
         "/api/versions",
         "/metrics",
         "/healthz",

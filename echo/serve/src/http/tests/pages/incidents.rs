@@ -370,3 +370,28 @@ async fn a_trace_needs_the_permissions_of_the_tools_that_it_is_made_of() {
     }
     assert_eq!(send(&echo, ("GET", trace), "", "").await.0, 401);
 }
+
+#[tokio::test]
+async fn the_page_of_an_incident_links_an_archive_without_what_the_visitor_may_not_query() {
+    let id = culprit().id;
+    let archive = format!("/api/v1/incident.tar.gz?cluster=prod&incident={id}");
+    let all = "id: all, query: { clusters: [prod] }";
+    let outliers = "id: some, query: { clusters: [prod], tools: [\"*find_*\"] }";
+    let cost = "id: other, query: { clusters: [prod], tools: [\"*get_cost\"] }";
+    let (echo, site) = guarded(&[all, outliers, cost]).await;
+    let mut sizes = Vec::new();
+    for (token, expected) in [(0, 200), (1, 200), (2, 404)] {
+        let headers = format!("{BROWSER}\nauthorization: Bearer {}", site.tokens[token]);
+        let Page(status, headers, body) = send(&echo, ("GET", &archive), &headers, "").await;
+        assert_eq!(status, expected, "{body}");
+        if status == 200 {
+            let name = format!("attachment; filename=\"incident-{id}.tar.gz\"");
+            assert_eq!(headers["content-disposition"], name.as_str());
+            sizes.push(body.len());
+        }
+    }
+    assert!(sizes[0] > 2 * sizes[1], "{sizes:?}");
+    let page = text(&service(fixture::context().await), "/clusters/prod").await;
+    let link = format!("<a href=\"{}\" download>", archive.replace('&', "&amp;"));
+    assert_eq!(page.matches(&link).count(), 1, "{page}");
+}

@@ -1,0 +1,63 @@
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+
+use super::IncidentBundle;
+use crate::fixture::{context, culprit, process_reports};
+use crate::registry::Registry;
+use crate::{ToolContext, ToolError};
+
+fn bundle(id: &str) -> IncidentBundle {
+    IncidentBundle {
+        cluster: Some("prod".to_owned()),
+        incident: id.to_owned(),
+    }
+}
+
+/// Files by path, without the folder.
+async fn files(context: &ToolContext) -> BTreeMap<String, String> {
+    let id = culprit().id.to_string();
+    let archive = bundle(&id).archive(&Registry::standard(), context).await;
+    let archive = archive.unwrap();
+    let mut read = tar::Archive::new(GzDecoder::new(archive.bytes.as_slice()));
+    let files = read.entries().unwrap().map(|entry| {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().display().to_string();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        let path = path.strip_prefix(&format!("incident-{id}/")).unwrap();
+        (path.to_owned(), text)
+    });
+    files.collect()
+}
+
+#[tokio::test]
+async fn the_bundle_of_a_culprit_has_its_stacks_chains_and_costs_and_those_of_a_peer() {
+    let context = context().await;
+    context.store.append(process_reports()).await.unwrap();
+    let files = files(&context).await;
+    assert!(files["rank-2/stacks.json"].contains("train.py:142 in forward()"));
+    assert!(files["rank-2/chains.json"].contains("cpu_contention"));
+    assert!(files["incidents.json"].contains(&culprit().id.to_string()));
+    for path in files.keys().filter(|path| *path != "README.md") {
+        serde_json::from_str::<serde_json::Value>(&files[path]).unwrap();
+        assert!(
+            files["README.md"].contains(&format!("`{path}`: ")),
+            "{path}"
+        );
+    }
+    assert!(
+        files.contains_key("rank-0/explanation.json"),
+        "{:?}",
+        files.keys()
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_incident_is_an_error() {
+    let (context, registry) = (context().await, Registry::standard());
+    let bundle = bundle("00000000000000ff");
+    let found = bundle.archive(&registry, &context).await;
+    assert!(matches!(found, Err(ToolError::UnknownIncident { .. })));
+}
