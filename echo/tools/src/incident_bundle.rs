@@ -23,7 +23,7 @@ use crate::host::trace_stats::GetTraceStats;
 use crate::quality::Presence;
 use crate::rank_trace::RankTrace;
 use crate::registry::Registry;
-use crate::scope::{Scope, ScopeRequest};
+use crate::scope::{Scope, ScopeRequest, only_cluster};
 use crate::time::{TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
@@ -70,7 +70,7 @@ struct File {
     text: String,
 }
 
-/// Finds an incident of a cluster, whenever it was. An error if the caller may not query outliers.
+/// Finds an incident of a cluster, by default the only one, whenever it was. An error if the caller may not query outliers.
 pub async fn find_incident(
     registry: &Registry,
     context: &ToolContext,
@@ -78,8 +78,12 @@ pub async fn find_incident(
     id: &str,
 ) -> Result<Option<Incident>, ToolError> {
     registry.find(&context.caller, FindOutlierNodes::NAME)?;
+    let cluster = match cluster {
+        Some(name) => name.to_owned(),
+        None => only_cluster(context).await?.to_string(),
+    };
     let request = ScopeRequest {
-        cluster: cluster.map(str::to_owned),
+        cluster: Some(cluster),
         time: TimeRange {
             window: Some(WindowArg::All),
             ..TimeRange::default()

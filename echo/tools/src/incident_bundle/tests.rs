@@ -10,7 +10,7 @@ use crate::{ToolContext, ToolError};
 
 fn bundle(id: &str) -> IncidentBundle {
     IncidentBundle {
-        cluster: Some("prod".to_owned()),
+        cluster: None,
         incident: id.to_owned(),
     }
 }
