@@ -26,6 +26,11 @@ const Z_CUT: f64 = 3.5;
 /// Smallest distance that is significant, as a share of the peers' median.
 const LEAST_SHARE: f64 = 0.06;
 
+/// Smallest ratio to a single peer that is significant, and smallest distance from it in units of the
+/// floor: there is no scatter to measure by.
+const LEAST_RATIO: f64 = 2.0;
+const LEAST_OF_ONE: f64 = 5.0;
+
 /// Smallest scale as a share of the peers' median, so that exact ties do not divide by zero.
 const FLOOR_SHARE: f64 = 0.01;
 
@@ -72,11 +77,16 @@ impl HostFact {
     /// Returns true if it is worth reporting with a verdict: significantly above its peers, and
     /// not negligible.
     pub fn stands_out(&self) -> bool {
-        let (Some(peers), Some(z)) = (self.peers, self.z) else {
+        let Some(peers) = self.peers else {
             return false;
         };
         let more = self.own - peers;
-        z >= Z_CUT && more >= self.unit.floor() && more >= LEAST_SHARE * peers.abs()
+        match self.z {
+            Some(z) => {
+                z >= Z_CUT && more >= self.unit.floor() && more >= LEAST_SHARE * peers.abs()
+            }
+            None => self.own >= LEAST_RATIO * peers && more >= LEAST_OF_ONE * self.unit.floor(),
+        }
     }
 
     /// "preempted 14.7 ms per step by cpu-hog on cpu 3, peers 5.0".

@@ -131,10 +131,15 @@ fn the_largest_difference_comes_first() {
 }
 
 #[test]
-fn two_ranks_have_no_scale_and_one_has_no_peers() {
-    let two = compare_rank(&totals(metric::BLOCK_IO, &[9.0, 1.0]), 0);
-    assert_eq!((two[0].peers, two[0].z), (Some(1.0), None));
-    assert!(!two[0].stands_out());
+fn of_two_ranks_the_ratio_tells_and_one_has_no_peers() {
+    let of_two = |own: f64, peer: f64| {
+        let facts = compare_rank(&totals(metric::BLOCK_IO, &[own, peer]), 0);
+        assert_eq!((facts[0].peers, facts[0].z), (Some(peer), None));
+        facts[0].stands_out()
+    };
+    assert!(of_two(9.0, 1.0));
+    assert!(!of_two(9.0, 6.0));
+    assert!(!of_two(0.3, 0.1));
     let alone = compare_rank(&totals(metric::BLOCK_IO, &[9.0]), 0);
     assert_eq!(alone[0].peers, None);
     assert_eq!(alone[0].sentence(), "block I/O 9.0 ms per step");

@@ -45,16 +45,14 @@ impl JobContext<'_> {
             .collect()
     }
 
-    /// Class of a named rank. Where GPUs are not timed, a host can be shown to be late, and nothing
-    /// else.
+    /// Class of a named rank. Where the queues of the GPUs tell nothing, because they are not timed or
+    /// because hosts do not run ahead, a host can be shown to be late, and nothing else.
     pub(super) fn class(&self, found: &Incident, rank: &RankOfJob) -> CauseClass {
         match found.class {
             Class::Host => CauseClass::Host,
             Class::Device => CauseClass::Device,
             Class::Network => CauseClass::Network,
-            Class::Unknown if self.source == Source::Host && self.has_late_host(found, rank) => {
-                CauseClass::Host
-            }
+            Class::Unknown if self.has_late_host(found, rank) => CauseClass::Host,
             Class::Unknown => CauseClass::Inconclusive,
         }
     }
