@@ -82,9 +82,7 @@ impl HostFact {
         };
         let more = self.own - peers;
         match self.z {
-            Some(z) => {
-                z >= Z_CUT && more >= self.unit.floor() && more >= LEAST_SHARE * peers.abs()
-            }
+            Some(z) => z >= Z_CUT && more >= self.unit.floor() && more >= LEAST_SHARE * peers.abs(),
             None => self.own >= LEAST_RATIO * peers && more >= LEAST_OF_ONE * self.unit.floor(),
         }
     }
