@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::host_evidence::Compared;
 use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
+use crate::lost_times;
 use crate::outlier::{Condition, Outlier, culprit, unhealthy_node};
 use crate::quality::DataQuality;
 use crate::recurrence::History;
@@ -117,6 +118,8 @@ impl Tool for FindOutlierNodes {
         };
         let named: Vec<&Incident> = named.into_iter().skip(offset).take(limit).collect();
         let conditions = conditions.into_iter().skip(offset).take(limit);
+        let mut data_quality = scope.quality().await?;
+        data_quality.add_note(lost_times::note(scope).await?);
         Ok(Outliers {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),
@@ -124,7 +127,7 @@ impl Tool for FindOutlierNodes {
             conditions: conditions.filter_map(Condition::from_incident).collect(),
             truncated,
             next_cursor: truncated.then(|| next_page.to_string()),
-            data_quality: scope.quality().await?,
+            data_quality,
         })
     }
 }

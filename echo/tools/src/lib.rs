@@ -38,6 +38,7 @@ pub mod incident_bundle;
 pub mod lag_map;
 pub mod lifecycle;
 pub mod list_cursor;
+mod lost_times;
 mod names;
 pub mod outlier;
 pub mod picture;

@@ -31,6 +31,14 @@ pub struct DataQuality {
     pub note: Option<String>,
 }
 
+impl DataQuality {
+    /// Adds a caveat.
+    pub(crate) fn add_note(&mut self, note: Option<String>) {
+        let notes: Vec<String> = [self.note.take(), note].into_iter().flatten().collect();
+        self.note = (!notes.is_empty()).then(|| notes.join("; "));
+    }
+}
+
 /// Ranks that reported in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {

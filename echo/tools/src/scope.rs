@@ -121,11 +121,9 @@ impl<'a> Scope<'a> {
             }
         };
         let lake_note = shard_hint::lake_note(reach);
-        let notes: Vec<String> = [note, retention_note, shard_note, lake_note]
-            .into_iter()
-            .flatten()
-            .collect();
-        quality.note = (!notes.is_empty()).then(|| notes.join("; "));
+        for note in [note, retention_note, shard_note, lake_note] {
+            quality.add_note(note);
+        }
         Ok(quality)
     }
 }
