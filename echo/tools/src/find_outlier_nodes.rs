@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::host_evidence::Compared;
 use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
-use crate::lost_times;
 use crate::outlier::{Condition, Outlier, culprit, unhealthy_node};
 use crate::quality::DataQuality;
 use crate::recurrence::History;
@@ -19,7 +18,7 @@ use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
-use crate::{ToolContext, ToolError};
+use crate::{ToolContext, ToolError, lost_times};
 
 mod headline;
 
