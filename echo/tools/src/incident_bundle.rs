@@ -107,6 +107,13 @@ impl IncidentBundle {
         registry: &Registry,
         context: &ToolContext,
     ) -> Result<Archive, ToolError> {
+        let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+        if self.incident.len() != 16 || !self.incident.chars().all(is_digit) {
+            return Err(ToolError::invalid(
+                "incident",
+                "is not 16 hexadecimal digits",
+            ));
+        }
         let cluster = self.cluster.as_deref();
         let incident = find_incident(registry, context, cluster, &self.incident).await?;
         let Some(incident) = incident else {

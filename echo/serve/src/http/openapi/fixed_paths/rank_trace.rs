@@ -37,7 +37,8 @@ pub(super) fn path() -> (String, Value) {
     ("/api/v1/trace.json".to_owned(), operation)
 }
 
-fn parameter(name: &str, input: &Value) -> Value {
+/// Returns a field of the input of a tool as a query parameter.
+pub(super) fn parameter(name: &str, input: &Value) -> Value {
     let mut schema = input
         .pointer(&format!("/properties/{name}"))
         .cloned()
