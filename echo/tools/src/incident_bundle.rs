@@ -1,10 +1,10 @@
-//! Everything that is known of an incident in one archive, to be kept or sent to somebody who has no
-//! access: the answers of the tools about its time and its ranks, and a text that says what is what.
+//! Archive of one incident: the answers of the tools about its time and its ranks, and a README.md that
+//! lists the files. It can be read without access to Echo.
 
 use std::collections::BTreeSet;
 use std::io;
 
-use echo_core::ids::{ClusterId, JobId, Rank};
+use echo_core::ids::{JobId, Rank};
 use echo_core::model::detector_output::{Finding, Incident};
 use echo_core::units::{Nanos, Window};
 use flate2::Compression;
@@ -70,7 +70,8 @@ struct File {
     text: String,
 }
 
-/// Finds an incident of a cluster, by default the only one, whenever it was. An error if the caller may not query outliers.
+/// Finds an incident of a cluster, by default of the only one, at any time. Returns `None` if the cluster
+/// has no such incident, and an error if the caller may not query outliers.
 pub async fn find_incident(
     registry: &Registry,
     context: &ToolContext,
@@ -100,8 +101,8 @@ pub async fn find_incident(
 }
 
 impl IncidentBundle {
-    /// Returns the bundle. Answers of tools that the caller may not use are missing, and its text says
-    /// so.
+    /// Returns the archive. Answers of tools that the caller may not use are missing, and its README.md
+    /// says so. An error if the id is invalid or the cluster has no such incident.
     pub async fn archive(
         &self,
         registry: &Registry,
@@ -238,7 +239,8 @@ async fn files(
     incident: &Incident,
 ) -> Result<Vec<File>, ToolError> {
     let window = window(incident)?;
-    let presence = Presence::load(context, Some(&incident.cluster), window).await?;
+    let presence = Presence::load(context, Some(&incident.cluster), window);
+    let presence = context.run_limited(presence).await?;
     let mut maker = Maker {
         registry,
         context,
@@ -251,7 +253,7 @@ async fn files(
         maker.add(name.to_owned(), tool, None, about).await;
     }
     let named = named(incident);
-    let peer = peer(&incident.cluster, &named, &presence);
+    let peer = peer(incident, &named, &presence);
     let named = named.iter().take(MAX_RANKS).map(|rank| (*rank, "named"));
     for (rank, who) in named.chain(peer.map(|rank| (rank, "a peer to compare with"))) {
         for (name, tool, about) in RANK_FILES {
@@ -275,8 +277,8 @@ fn named(incident: &Incident) -> Vec<Rank> {
 }
 
 /// The first rank of the job that is not named.
-fn peer(cluster: &ClusterId, named: &[Rank], presence: &Presence) -> Option<Rank> {
-    let ranks = presence.ranks().filter(|origin| origin.cluster == *cluster);
+fn peer(incident: &Incident, named: &[Rank], presence: &Presence) -> Option<Rank> {
+    let ranks = presence.ranks().filter(|origin| origin.job == incident.job);
     let ranks: BTreeSet<Rank> = ranks
         .filter_map(|origin| Some(origin.rank?.rank()))
         .collect();
