@@ -107,7 +107,7 @@ pub const MIX: &str = "fleet.mix";
 
 /// On [`crate::metric::DURATION`]: sum of the operations' leads, milliseconds. A lead is the time
 /// from the enqueue on the host to the start on the GPU, with an offset that is constant for the
-/// process.
+/// process (device source), or to the time of the point (host source).
 pub const LEAD_SUM_MS: &str = "fleet.lead_sum_ms";
 
 /// On [`crate::metric::DURATION`]: smallest lead, milliseconds.

@@ -1,8 +1,28 @@
 #!/usr/bin/env python3
-"""Reduces a recording of `fleet-agent record` to sums per block of 2^k operations: convert.py IN.jsonl.gz OUT.gz K [SCALE]"""
+"""Reduces a recording of `fleet-agent record` to sums per block of 2^k operations: reduce.py IN.jsonl.gz OUT.gz K [SCALE | hosts]
+
+With `hosts`, from the calls of hosts that never wait for their GPUs instead of GPU times: only leads, up to the end of the block."""
 import collections, gzip, json, sys
 
 WAITS = {'AllReduce', 'AllGather', 'ReduceScatter', 'AlltoAll', 'AllToAll', 'Send', 'Recv'}  # everybody waits in these
+
+def hosts(source, target, k):
+    """As `main`, of the instants at which the hosts enqueued collectives."""
+    members, seqs, blocks, last, t0 = {}, collections.Counter(), {}, {}, None
+    for line in gzip.open(source, 'rt'):
+        if '"kind":"call"' not in line or '"fn":"nccl' not in line: continue
+        r = json.loads(line); key = (r['pid'], r.get('comm'))
+        if r['fn'].startswith('ncclCommInitRank') or r['fn'] == 'ncclCommSplit': members[key] = (r['unique_id_splitmix64'], r['rank'], r['nranks'])
+        elif r['fn'][4:] in WAITS and r['fn'][4:] not in ('Send', 'Recv') and key in members:
+            t0 = t0 or r['ts']; blocks.setdefault((key, seqs[key] >> k), []).append(r['ts']); seqs[key] += 1
+    pids = sorted({pid for pid, _ in members}); comms = sorted({comm for comm, _, _ in members.values()})
+    index = {key: (comms.index(comm), pids.index(key[0])) for key, (comm, _, _) in members.items()}
+    out = [f'K {k}'] + [f'M {index[key][0]} {comm} {index[key][1]} {rank} {n}' for key, (comm, rank, n) in sorted(members.items())]
+    us = lambda ns: round(ns / 1000)
+    for (key, block), at in sorted(blocks.items(), key=lambda x: x[1][-1]):
+        before, ended = last.get(key, (0, 0)); end = us(at[-1] - t0); lead = sum(at[-1] - one for one in at)
+        out.append(f'B {index[key][0]} {index[key][1]} h {block - before} {len(at)} 0 0 {us(lead)} 0 {end - ended}'); last[key] = (block, end)
+    gzip.GzipFile(target, 'wb', 9, mtime=0).write(('\n'.join(out) + '\n').encode())
 
 def main(source, target, k, scale=1):
     blocks, calls, queued, end = {}, collections.defaultdict(list), collections.defaultdict(list), 0
@@ -46,4 +66,5 @@ def main(source, target, k, scale=1):
         second += 1
     gzip.GzipFile(target, 'wb', 9, mtime=0).write(('\n'.join(out) + '\n').encode())
 
-main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *map(float, sys.argv[4:]))
+if sys.argv[4:] == ['hosts']: hosts(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+else: main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *map(float, sys.argv[4:]))

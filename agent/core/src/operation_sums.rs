@@ -10,7 +10,7 @@
 
 use crate::event::GpuOperation;
 use crate::operation_sums::channel::{Channel, Ended, OpenBlocks, OpenSums};
-use crate::signal::{Lead, Point, Source, millis};
+use crate::signal::{Point, Source, millis};
 
 mod channel;
 pub mod host_waits;
@@ -82,12 +82,7 @@ fn add_times(open: &mut OpenSums, operation: &GpuOperation, first_lead_ns: &mut 
     let Some(span) = timer else { return };
     let lead_ns = i128::from(span.start_ns) - i128::from(operation.host_ns);
     let lead_ms = signed_millis(lead_ns - *first_lead_ns.get_or_insert(lead_ns));
-    let lead = open.lead.get_or_insert(Lead {
-        sum_ms: 0.0,
-        min_ms: lead_ms,
-    });
-    lead.sum_ms += lead_ms;
-    lead.min_ms = lead.min_ms.min(lead_ms);
+    open.add_lead(lead_ms);
     open.durations.add(millis(span.stop_ns - span.start_ns));
 }
 

@@ -146,12 +146,13 @@ pub enum Value {
     Durations {
         /// Count, sum, minimum and maximum.
         summary: Summary,
-        /// Leads of the same operations, where GPUs are timed.
+        /// Leads of the same operations.
         lead: Option<Lead>,
     },
 }
 
-/// Leads of operations: the time from the enqueue on the host to the start on the GPU, on the two
+/// Leads of operations: the time from the enqueue to the end of the block, where GPUs are not timed;
+/// else the time from the enqueue on the host to the start on the GPU, on the two
 /// clocks of one process, so that it has an unknown constant offset.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lead {

@@ -21,7 +21,7 @@
 //! | Is there no past, and does everybody wait for one rank? | `LateWithoutPast`, with a lower bound |
 //! | Is there no loss? | nothing, however long ranks wait: a healthy host-bound job waits as well |
 //! | Does the waiting for one rank, one node or a few ranks explain the loss? | `Rank`, `Node` |
-//! | In a pipeline, is one queue dry while all others grew? | `Rank` |
+//! | In a pipeline, is one queue dry while all others grew? Without times of the GPUs: does one host enqueue late? | `Rank` |
 //! | Otherwise | `UniformSlowdown`; it becomes a rank when there is evidence |
 //!
 //! **Evidence** is lost time in seconds (`evidence`). Two seconds make a verdict, one where the job is
@@ -56,7 +56,9 @@
 //! # Input
 //!
 //! Durations on the GPU or, for a job without, waits of the hosts, which obey the same law. Those
-//! have no leads and no shortest operation, and show late hosts only.
+//! have no shortest operation, and show late hosts only. Hosts that run ahead do not wait: of them,
+//! the one that enqueues later than it used to is named (`evidence::late_host`). How much later is
+//! compared with its own past, so clocks may differ.
 //!
 //! One [`BlockSum`] per rank, communicator and block of operations, cut by sequence number, best
 //! alike on all ranks, and a [`Heartbeat`] every few seconds. A block should last 0.25 to 1 s; up
@@ -354,6 +356,7 @@ fn incident(job: &Job, state: &State) -> Option<Incident> {
         lost_gpu_s: entries.iter().map(|entry| entry.gpu_s).sum(),
         loss: state.bill.median(|entry| entry.loss),
         waited_ms_per_s: 1e3 * state.bill.median(|entry| entry.waited),
+        late_ms: 1e3 * state.bill.median(|entry| entry.late),
         pieces: entries
             .iter()
             .map(|entry| Piece {

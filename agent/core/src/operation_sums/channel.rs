@@ -7,6 +7,7 @@ use fleet_proto::metric;
 
 use crate::block_size::{MAX_EXPONENT, exponent};
 use crate::event::Op;
+use crate::operation_sums::signed_millis;
 use crate::signal::{Block, CommId, Lead, Point, Source, Summary, Value};
 
 /// Intended duration of a block of a process with few communicators, nanoseconds.
@@ -304,6 +305,34 @@ impl OpenSums {
             .min(self.end - 1)
     }
 
+    /// Adds the lead of one operation, milliseconds.
+    pub(super) fn add_lead(&mut self, lead_ms: f64) {
+        let lead = self.lead.get_or_insert(Lead {
+            sum_ms: 0.0,
+            min_ms: lead_ms,
+        });
+        lead.sum_ms += lead_ms;
+        lead.min_ms = lead.min_ms.min(lead_ms);
+    }
+
+    /// Time from an instant to the end of the block's first operation, milliseconds.
+    pub(super) fn until_first_ms(&self, at_ns: u64) -> f64 {
+        signed_millis(i128::from(self.first_ts_ns) - i128::from(at_ns))
+    }
+
+    /// Leads up to the end of the last operation instead of the first.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "blocks have at most 2^20 operations"
+    )]
+    fn lead_until_last(&self) -> Option<Lead> {
+        let span_ms = -self.until_first_ms(self.last_ts_ns);
+        self.lead.map(|lead| Lead {
+            sum_ms: span_ms.mul_add(self.durations.count as f64, lead.sum_ms),
+            min_ms: lead.min_ms + span_ms,
+        })
+    }
+
     fn cut_at_last(self) -> Self {
         Self {
             end: self.last_ended() + 1,
@@ -331,7 +360,11 @@ fn point(source: Source, channel: Channel, open: &OpenSums) -> Point {
         },
         value: Value::Durations {
             summary: open.durations,
-            lead: open.lead,
+            lead: if source == Source::Host {
+                open.lead_until_last()
+            } else {
+                open.lead
+            },
         },
     }
 }

@@ -7,6 +7,9 @@
 //! block without any is a block without waiting, and a GPU that is late is not seen: its host waits
 //! as long as the others.
 //!
+//! Hosts that never wait are compared by when they enqueue: the block has the sum of the times from
+//! the enqueues to its end.
+//!
 //! Hosts enqueue the operations of a step at once and learn of their end together. They count as if
 //! they had ended one after another, evenly between two synchronisations: blocks would otherwise end
 //! with the bursts, and the pace would vary by a whole step.
@@ -181,6 +184,7 @@ impl HostWaits {
         };
         if let Some(open) = self.blocks.record(pending.channel, ended) {
             open.durations.count += 1;
+            open.add_lead(open.until_first_ms(pending.entry_ns));
         }
     }
 }

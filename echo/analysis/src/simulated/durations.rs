@@ -52,7 +52,8 @@ pub fn events(
     stored
 }
 
-/// The same without GPU times: what each rank waits in its operations is the wait of its host.
+/// The same without GPU times: what each rank waits in its operations is the wait of its host, and
+/// leads are the times from the enqueues to the end of the block.
 pub fn host_events(
     n_ranks: u32,
     n_blocks: u64,
@@ -63,12 +64,6 @@ pub fn host_events(
     for StoredEvent { event, .. } in &mut events {
         if let Some(block) = &mut event.block {
             block.source = Source::Host;
-        }
-        // Leads come last.
-        let names = event.attrs.split_once(",\"fleet.lead");
-        let without = names.map(|(ranks, _)| format!("{ranks}}}"));
-        if let Some(without) = without {
-            event.attrs = without.into();
         }
     }
     events

@@ -35,6 +35,9 @@ pub(super) struct Entry {
     pub(super) gpu_s: f64,
     /// Time that each peer waited beyond the usual, as a share.
     pub(super) waited: f64,
+    /// Time by which the subject's host enqueued later than the others, beyond the usual, seconds; 0
+    /// unless that names it.
+    pub(super) late: f64,
 }
 
 /// Lost time of one subject, oldest first.
@@ -167,6 +170,7 @@ impl Entry {
             weight: 1.0,
             gpu_s: self.gpu_s + next.gpu_s,
             waited: weight.mul_add(next.waited - self.waited, self.waited),
+            late: weight.mul_add(next.late - self.late, self.late),
         }
     }
 }
@@ -183,6 +187,7 @@ mod tests {
             weight: 1.0,
             gpu_s: 2.0 * loss,
             waited: 0.0,
+            late: 0.0,
         }
     }
 

@@ -30,7 +30,7 @@ pub enum Operation {
 }
 
 /// Time from enqueueing an operation on the host to its start on the GPU, on the two clocks of one
-/// process. Only differences to the smallest lead are used, so the offset of the clocks does not
+/// process; of host waits, to the end of the block. Only differences to the smallest lead are used, so the offset of the clocks does not
 /// matter; the sender takes a constant of the process away, such as its first lead, so that the
 /// numbers stay small (they are kept in single precision).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,7 +74,7 @@ pub struct BlockSum {
     pub sum_ms: f64,
     /// Shortest duration, milliseconds.
     pub min_ms: f64,
-    /// Leads; `None` for host waits.
+    /// Leads, if they are known.
     pub lead: Option<Lead>,
     /// End of the last operation, on the clock of the rank's host. Used for the pace and for
     /// placement in time, never to compare ranks.

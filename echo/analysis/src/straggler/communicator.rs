@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use echo_core::ids::CommId;
 use echo_core::model::event::{SeqRange, Source};
+use echo_core::stats::median;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Membership, Operation};
@@ -39,6 +40,11 @@ pub(super) struct Place {
 }
 
 impl CommKey {
+    /// Origin of the durations.
+    pub(super) const fn source(self) -> Source {
+        self.source
+    }
+
     /// The communicator as a whole.
     pub(super) const fn whole(self) -> Self {
         Self { pair: None, ..self }
@@ -94,7 +100,8 @@ pub(super) struct Row {
     /// Sum of the durations and the shortest one, seconds.
     pub(super) sum: f32,
     pub(super) least: f32,
-    /// Sum of the leads and the smallest one, seconds; NaN if unknown.
+    /// Sum of the leads and the smallest one, seconds; NaN if unknown. Of host waits, the sum of the
+    /// times from the enqueues to `end`.
     pub(super) lead: f32,
     pub(super) least_lead: f32,
     /// End of the last operation on the rank's clock, seconds since the job's origin.
@@ -127,16 +134,29 @@ impl Row {
     }
 
     /// Adds what the rank reports about other operations of the same block.
-    fn add(&mut self, other: &Self) {
+    fn add(&mut self, other: &Self, source: Source) {
+        let end = self.end.max(other.end);
+        let lead = |row: &Self| match source {
+            Source::Host if row.count > 0 => {
+                row.lead + ((end - row.end) * f64::from(row.count)) as f32
+            }
+            _ => row.lead,
+        };
+        self.lead = lead(self) + lead(other);
+        self.end = end;
         self.covered = self.covered.saturating_add(other.covered);
         self.count = self.count.saturating_add(other.count);
         self.sum += other.sum;
-        self.lead += other.lead;
-        self.end = self.end.max(other.end);
         if other.count > 0 {
             self.least = self.least.min(other.least);
             self.least_lead = self.least_lead.min(other.least_lead);
         }
+    }
+
+    /// Mean instant at which the operations were enqueued, by host waits, on the rank's clock, seconds
+    /// since the job's origin.
+    fn enqueued(&self) -> f64 {
+        self.end - f64::from(self.lead) / f64::from(self.count)
     }
 }
 
@@ -149,6 +169,7 @@ fn length(seqs: SeqRange) -> u64 {
 #[derive(Debug)]
 pub(super) struct MatchedBlock {
     seqs: SeqRange,
+    source: Source,
     rows: Vec<Row>,
     /// Number of ranks that have not reported all of its operations.
     missing: usize,
@@ -168,9 +189,10 @@ pub(super) enum Comparison {
 }
 
 impl MatchedBlock {
-    fn new(seqs: SeqRange, size: usize) -> Self {
+    fn new(seqs: SeqRange, size: usize, source: Source) -> Self {
         Self {
             seqs,
+            source,
             rows: vec![Row::MISSING; size],
             missing: size,
             latest: f64::NEG_INFINITY,
@@ -182,7 +204,7 @@ impl MatchedBlock {
         let all = length(self.seqs);
         let fits = |own: &&mut Row| own.covered.saturating_add(row.covered) <= all;
         if let Some(own) = self.rows.get_mut(slot).filter(fits) {
-            own.add(row);
+            own.add(row, self.source);
             self.missing -= usize::from(own.covered == all);
             self.latest = self.latest.max(end);
         }
@@ -211,6 +233,21 @@ impl MatchedBlock {
     pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &Row)> {
         let rows = self.rows.iter().enumerate();
         rows.filter(|(_, row)| row.count > 0)
+    }
+
+    /// By how much each host enqueued the operations before the median one, seconds, with a constant
+    /// per rank, since their clocks differ; with the number of operations. Empty if it is not known
+    /// of all.
+    pub(super) fn advances(&self) -> Vec<(usize, f64, f64)> {
+        let rows = || self.rows().map(|(slot, row)| (slot, row.enqueued(), row));
+        let enqueued: Vec<f64> = rows().map(|(_, at, _)| at).collect();
+        let are_known = enqueued.iter().all(|at| at.is_finite());
+        let Some(middle) = median(&enqueued).filter(|_| are_known) else {
+            return Vec::new();
+        };
+        rows()
+            .map(|(slot, at, row)| (slot, middle - at, f64::from(row.count)))
+            .collect()
     }
 
     /// Largest number of operations that a rank reported.
@@ -327,7 +364,7 @@ impl Communicator {
         if let Some(block) = known.filter(|block| contains(block)) {
             return block.seqs.first();
         }
-        let mut block = MatchedBlock::new(seqs, self.members.len());
+        let mut block = MatchedBlock::new(seqs, self.members.len(), self.key.source);
         while let Some(first) = self.last_overlapping(block.seqs) {
             if let Some(known) = self.open.remove(&first) {
                 block.merge(&known);

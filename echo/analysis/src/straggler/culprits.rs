@@ -41,7 +41,7 @@ pub(super) enum Explanation {
     Unexplained,
     /// Ranks, each with its share of the waiting; the shares add up to 1.
     Ranks(Vec<(usize, f64)>),
-    /// A rank of a pipeline whose queue is dry.
+    /// A rank whose GPU has nothing queued: of a pipeline, or by host waits.
     Dry(usize),
     /// All ranks of a node are late together.
     Node(usize),

@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use echo_core::stats::{mean, median, robust_sigma};
+use echo_core::stats::{mad, mean, median, robust_sigma};
 
 use crate::straggler::measure::{Measured, Pace};
 use crate::straggler::rule::Rule;
 use crate::straggler::spread::{
-    MEAN_S, deviation, lasting_deviation, means, median_of, reached, recurring,
+    MAD_TO_SIGMA, MEAN_S, deviation, lasting_deviation, means, median_of, reached, recurring,
 };
 use crate::straggler::usual::{Usual, UsualFlow, UsualPace};
 
@@ -274,16 +274,20 @@ impl History {
             peer: median(peer).unwrap_or(0.0),
             sigma: lasting_deviation(&peers),
             lead: median(lead).unwrap_or(f64::NAN),
+            lead_sigma: MAD_TO_SIGMA * mad(lead).unwrap_or(0.0),
         }
     }
 }
 
 /// The same with one deviation for all: any rank can do what another one did.
 fn pooled(mut flows: Vec<UsualFlow>) -> Vec<UsualFlow> {
-    let squares: Vec<f64> = flows.iter().map(|flow| flow.sigma.powi(2)).collect();
-    let sigma = mean(&squares).unwrap_or(0.0).sqrt();
+    let pool = |own: fn(&UsualFlow) -> f64| {
+        let squares: Vec<f64> = flows.iter().map(|flow| own(flow).powi(2)).collect();
+        mean(&squares).unwrap_or(0.0).sqrt()
+    };
+    let (sigma, lead_sigma) = (pool(|flow| flow.sigma), pool(|flow| flow.lead_sigma));
     for flow in &mut flows {
-        flow.sigma = sigma;
+        (flow.sigma, flow.lead_sigma) = (sigma, lead_sigma);
     }
     flows
 }

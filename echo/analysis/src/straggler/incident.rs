@@ -68,6 +68,9 @@ pub struct Incident {
     pub loss: f64,
     /// Time that each peer waits for it beyond the usual, milliseconds per second, median.
     pub waited_ms_per_s: f64,
+    /// Time by which its host enqueues operations later than those of the others, beyond the usual,
+    /// milliseconds, median; 0 unless that names it.
+    pub late_ms: f64,
     /// Lost time in pieces, oldest first; the oldest are merged if there are very many.
     pub pieces: Vec<Piece>,
 }

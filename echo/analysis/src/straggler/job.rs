@@ -102,7 +102,7 @@ impl Job {
             last_enqueue: f64::NEG_INFINITY,
             peers: Vec::new(),
             coverage: Coverage::default(),
-            judge: Judge::new(rule),
+            judge: Judge::new(rule, source),
         }
     }
 
@@ -310,7 +310,10 @@ impl Job {
         measured.leads = members
             .map(|(rank, member)| {
                 let lead = leads.get(rank).copied().unwrap_or_default();
-                member.lead_floor.above(lead, measured.until)
+                match self.source {
+                    Source::Device => member.lead_floor.above(lead, measured.until),
+                    Source::Host => lead.mean(),
+                }
             })
             .collect();
         self.evaluated = measured.until;

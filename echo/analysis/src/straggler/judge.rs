@@ -1,9 +1,13 @@
 //! Judge: one evaluation after another, in order, nothing from the future.
 
+use echo_core::model::event::Source;
+
 use crate::straggler::bill::{Bill, Entry, PAUSE_S};
 use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
-use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
+use crate::straggler::evidence::{
+    Evidence, FULL, Recent, Subject, dry_rank, explain, late_host, subjects,
+};
 use crate::straggler::history::History;
 use crate::straggler::lateness::Lateness;
 use crate::straggler::measure::Measured;
@@ -37,6 +41,10 @@ const MAX_PAST_S: f64 = 200.0;
 /// added to the incident of that rank.
 const LEAST_WEIGHT: f64 = 0.1;
 
+/// Least lateness of a host in an evaluation, as a share of what is remembered, for the loss to be
+/// that of its rank.
+const LEAST_LATEST: f64 = 0.5;
+
 /// Share of the operations below which the waiting in an evaluation is not known: what was known
 /// before is taken to last. A rank without time for its job loses the times of its operations, too.
 const LEAST_COMPARED: f64 = 0.34;
@@ -57,6 +65,7 @@ struct Alone {
 #[derive(Debug)]
 pub(super) struct Judge {
     rule: Rule,
+    source: Source,
     history: History,
     usual: Option<Usual>,
     flows: Option<UsualFlows>,
@@ -74,9 +83,10 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(rule: Rule) -> Self {
+    pub(super) fn new(rule: Rule, source: Source) -> Self {
         Self {
             rule,
+            source,
             history: History::default(),
             usual: None,
             flows: None,
@@ -203,6 +213,7 @@ impl Judge {
                 weight: 1.0,
                 gpu_s: measured.lost_gpu_s(seconds, excess),
                 waited: flow.peer,
+                late: 0.0,
             };
             let subject = Subject::Rank(alone.rank);
             if self
@@ -230,7 +241,7 @@ impl Judge {
         self.lateness.set_transfers(has_transfers);
         self.lateness
             .count(measured, &flows.ranks, (loss, usual.sigma), &self.rule);
-        let queues = Queues::new(&measured.leads, &flows.ranks, usual.shortest_step());
+        let queues = queues(self.source, measured, (&flows.ranks, usual));
         if let Some((rank, entry)) = self.lateness.latest(measured, &self.rule) {
             self.incidents.add(Subject::Rank(rank), entry);
         } else if let Some((rank, bill)) = self.lateness.sufficient(usual.sigma, &self.rule) {
@@ -252,7 +263,7 @@ impl Judge {
             let explanation = self.explain(measured, loss, usual, transfers);
             let named = subjects(&explanation);
             let weight = match explanation {
-                Explanation::Dry(_) => 1.0,
+                Explanation::Dry(rank) => self.weight_of_dry(rank, measured),
                 _ if measured.compared < LEAST_COMPARED => 1.0,
                 _ => self.recent.weight(&named, loss.share, &self.rule),
             };
@@ -261,6 +272,11 @@ impl Judge {
                 let subject = self.incidents.by_node(subject, &measured.node_of);
                 let mut entry = self.entry(measured, loss, (subject, share));
                 entry.weight = weight * (n * share).min(1.0);
+                if let Explanation::Dry(rank) = explanation {
+                    // The GPUs of the others have work queued, and wait as long as time is lost.
+                    entry.waited = loss.share;
+                    entry.late = self.late(rank, &measured.leads);
+                }
                 found.push((subject, entry));
             }
         }
@@ -323,6 +339,7 @@ impl Judge {
         let flows = self.flows.as_ref().map_or(&[][..], |flows| &flows.ranks);
         let usual: Vec<f64> = flows.iter().map(|flow| flow.lead).collect();
         match subject {
+            Subject::Rank(_) if self.source == Source::Host => Class::Unknown,
             Subject::Rank(_) if !run_ahead(flows, step) => Class::Unknown,
             Subject::Rank(rank) => class::of_rank(rank, &self.recent.leads(), &usual),
             Subject::Node(_) => Class::Unknown,
@@ -346,19 +363,47 @@ impl Judge {
             self.recent.set_sigmas(sides, usual.entry_s);
         }
         let recent = &self.recent;
-        let step = usual.shortest_step();
-        let queues = Queues::new(&measured.leads, &flows.ranks, step);
+        let queues = queues(self.source, measured, (&flows.ranks, usual));
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
         let when = (loss.seconds, measured.until);
         self.episode.add(&queues, &explanation, when);
         let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
-        if explanation == Explanation::Unexplained
-            && has_transfers
-            && let Some(rank) = dry_rank(&recent.leads(), &flows.ranks, &self.rule)
-        {
-            return Explanation::Dry(rank);
+        if explanation != Explanation::Unexplained {
+            return explanation;
         }
-        explanation
+        let (flows, step) = (flows.ranks.as_slice(), usual.shortest_step());
+        let leads = recent.leads();
+        let dry = match self.source {
+            Source::Device if has_transfers => dry_rank(&leads, flows, self.rule.wet, &self.rule),
+            Source::Device if run_ahead(flows, step) && !self.episode.is_shared() => {
+                dry_rank(&leads, flows, FULL, &self.rule)
+            }
+            Source::Host if !has_transfers => late_host(&leads, flows, recent.share(), &self.rule),
+            _ => None,
+        };
+        dry.map_or(Explanation::Unexplained, Explanation::Dry)
+    }
+
+    /// Time by which a rank's host enqueues later than it used to, by these leads of all ranks, seconds;
+    /// 0 where GPUs are timed.
+    fn late(&self, rank: usize, leads: &[f64]) -> f64 {
+        let usual = self.flows.as_ref().and_then(|flows| flows.ranks.get(rank));
+        match (self.source, usual.zip(leads.get(rank))) {
+            (Source::Host, Some((usual, lead))) => usual.lead - lead,
+            _ => 0.0,
+        }
+    }
+
+    /// Share of the latest loss for which a rank with nothing queued counts, 0 to 1: after a fault
+    /// its queue is remembered for a while.
+    fn weight_of_dry(&self, rank: usize, measured: &Measured) -> f64 {
+        let latest = self.late(rank, &measured.leads);
+        let share = latest / self.late(rank, &self.recent.leads());
+        match self.source {
+            Source::Host if share < LEAST_LATEST => 0.0,
+            Source::Host => share.min(1.0),
+            Source::Device => 1.0,
+        }
     }
 
     fn entry(&self, measured: &Measured, loss: Loss, (subject, share): (Subject, f64)) -> Entry {
@@ -375,6 +420,16 @@ impl Judge {
             weight: 1.0,
             gpu_s: share * measured.lost_gpu_s(loss.seconds, loss.share),
             waited,
+            late: 0.0,
         }
+    }
+}
+
+/// Changes of the queues since the past.
+fn queues(source: Source, measured: &Measured, past: (&[UsualFlow], &Usual)) -> Queues {
+    let (flows, usual) = past;
+    match source {
+        Source::Device => Queues::new(&measured.leads, flows, usual.shortest_step()),
+        Source::Host => Queues::default(),
     }
 }

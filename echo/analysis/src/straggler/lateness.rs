@@ -180,6 +180,7 @@ fn entry(measured: &Measured, waited: f64, ratio: f64) -> Entry {
         weight: 1.0,
         gpu_s: measured.lost_gpu_s(measured.seconds, loss),
         waited,
+        late: 0.0,
     }
 }
 

@@ -4,6 +4,8 @@
 //! it for the shortest time, and every other rank waited for it by the difference of the durations.
 //! The same holds for sums over the operations of a block. No clocks are compared.
 
+use echo_core::model::event::Source;
+
 use crate::straggler::communicator::{Communicator, Comparison, MatchedBlock, Row};
 
 /// Largest factor by which waiting is scaled up for operations that could not be compared. Beyond
@@ -98,7 +100,8 @@ impl CommSums {
     }
 }
 
-/// Leads of one rank in one window, seconds.
+/// Leads of one rank in one window, seconds. Where GPUs are not timed, by how much its host enqueued
+/// before the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeadSum {
     pub(super) sum: f64,
@@ -107,12 +110,26 @@ pub(super) struct LeadSum {
 }
 
 impl LeadSum {
+    /// The same lead of so many operations.
+    fn new(lead: f64, operations: f64) -> Self {
+        Self {
+            sum: lead * operations,
+            operations,
+            least: lead,
+        }
+    }
+
     fn from_row(row: &Row) -> Self {
         Self {
             sum: f64::from(row.lead),
             operations: f64::from(row.count),
             least: f64::from(row.least_lead),
         }
+    }
+
+    /// Mean, seconds; NaN without operations.
+    pub(super) fn mean(self) -> f64 {
+        self.sum / self.operations
     }
 
     fn add(&mut self, other: Self) {
@@ -153,21 +170,8 @@ impl WindowSums {
         block: &MatchedBlock,
         end: f64,
     ) -> Coverage {
-        for (slot, row) in block.rows() {
-            let rank = comm.members.get(slot).copied().flatten();
-            if let Some(rank) = rank.filter(|_| row.lead.is_finite()) {
-                let [collectives, transfers] = &mut self.leads;
-                let leads = if comm.has_transfers {
-                    transfers
-                } else {
-                    collectives
-                };
-                update(leads, rank as usize, |lead| {
-                    lead.add(LeadSum::from_row(row));
-                });
-            }
-        }
         let comparison = block.comparison();
+        self.add_leads(comm, block, comparison);
         update(&mut self.comms, index, |sums| {
             let sums = sums.get_or_insert_default();
             sums.operations += f64::from(block.operations());
@@ -178,6 +182,33 @@ impl WindowSums {
             }
         });
         Coverage::default().with(comparison, block.operations())
+    }
+
+    fn add_leads(&mut self, comm: &Communicator, block: &MatchedBlock, comparison: Comparison) {
+        let leads: Vec<(usize, LeadSum)> = match comm.key.source() {
+            Source::Device => {
+                let rows = block.rows().filter(|(_, row)| row.lead.is_finite());
+                rows.map(|(slot, row)| (slot, LeadSum::from_row(row)))
+                    .collect()
+            }
+            Source::Host if comparison == Comparison::Complete => block
+                .advances()
+                .into_iter()
+                .map(|(slot, advance, operations)| (slot, LeadSum::new(advance, operations)))
+                .collect(),
+            Source::Host => Vec::new(),
+        };
+        let [collectives, transfers] = &mut self.leads;
+        let own = if comm.has_transfers {
+            transfers
+        } else {
+            collectives
+        };
+        for (slot, lead) in leads {
+            if let Some(rank) = comm.members.get(slot).copied().flatten() {
+                update(own, rank as usize, |own| own.add(lead));
+            }
+        }
     }
 
     /// Adds the sums of a later window.

@@ -74,7 +74,8 @@ pub(super) struct Measured {
     pub(super) living: usize,
     /// Share of the operations that were compared, 0 to 1.
     pub(super) compared: f64,
-    /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown.
+    /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown. Where GPUs are
+    /// not timed, by how much the host enqueued before the others, with a constant per rank.
     pub(super) leads: Vec<f64>,
 }
 
@@ -276,6 +277,6 @@ impl LeadFloor {
             self.since = now;
         }
         self.current = self.current.min(lead.least);
-        lead.sum / lead.operations - self.current.min(self.previous)
+        lead.mean() - self.current.min(self.previous)
     }
 }

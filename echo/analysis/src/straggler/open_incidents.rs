@@ -271,6 +271,7 @@ impl OpenIncidents {
             weight: 1.0,
             gpu_s: n as f64 * (now - since),
             waited: 0.0,
+            late: 0.0,
         });
         self.stall = Some(State {
             number,

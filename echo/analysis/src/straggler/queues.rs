@@ -29,8 +29,8 @@ enum Change {
     Unknown,
 }
 
-/// Changes of the queues of all ranks.
-#[derive(Debug)]
+/// Changes of the queues of all ranks; none where GPUs are not timed.
+#[derive(Debug, Default)]
 pub(super) struct Queues {
     changes: Vec<Change>,
 }

@@ -67,6 +67,13 @@ pub struct Rule {
     pub dry: f64,
     /// Share of the usual lead above which a queue is not dry.
     pub wet: f64,
+    /// By host waits: a rank enqueues late if it does so by that many standard deviations of the past.
+    /// Hosts that run ahead wander within the depth of their queues, and a late one is at its end.
+    pub late_sigmas: f64,
+    /// It does so by that many times as much as any other rank.
+    pub late_root: f64,
+    /// Least time by which it does, seconds: ten times what probes and clocks of one host err.
+    pub least_late_s: f64,
     /// Time without evidence that closes an incident, seconds. A fault that comes and goes at
     /// shorter intervals stays one incident.
     pub quiet_s: f64,
@@ -109,6 +116,9 @@ impl Default for Rule {
             rise_sigmas: 1.5,
             dry: 0.5,
             wet: 0.8,
+            late_sigmas: 2.0,
+            late_root: 3.0,
+            least_late_s: 5e-4,
             quiet_s: 12.0,
             alone: 0.97,
             healthy_wait: 0.6,

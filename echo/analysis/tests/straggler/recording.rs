@@ -81,7 +81,7 @@ impl Recording {
                     *seq = seq.checked_add_signed(number(3)).expect("in range");
                     *end += number(9);
                     let sums: Vec<i64> = (4..=8).map(number).collect();
-                    let place = (key.1, comms[&key], fields[2] == "t");
+                    let place = (key.1, comms[&key], fields[2]);
                     items.push(Item::Block(block(
                         place,
                         operations(*seq << k, k),
@@ -251,7 +251,7 @@ fn largest(comms: &BTreeMap<(u64, u64), Membership>, process: u64) -> Membership
 /// Block of a process from its count, sum of the durations, shortest one, sum of the leads, smallest
 /// one, and its end; microseconds.
 fn block(
-    (process, member, is_transfer): (u64, Membership, bool),
+    (process, member, kind): (u64, Membership, &str),
     seqs: SeqRange,
     sums: &[i64],
     end: i64,
@@ -261,14 +261,18 @@ fn block(
         process: ProcessKey(process),
         node: NodeKey(0),
         member,
-        operation: if is_transfer {
+        operation: if kind == "t" {
             Operation::Transfer {
                 peer: Some(1 - member.rank),
             }
         } else {
             Operation::Collective
         },
-        source: Source::Device,
+        source: if kind == "h" {
+            Source::Host
+        } else {
+            Source::Device
+        },
         seqs,
         count: u32::try_from(sums[0]).expect("small"),
         sum_ms: ms(1),
@@ -282,6 +286,14 @@ fn block(
 }
 
 fn merge(sum: &mut BlockSum, block: &BlockSum) {
+    if sum.source == Source::Host {
+        // Leads last until the end of the block.
+        let more_ms = block.end.millis_since(sum.end) * f64::from(sum.count);
+        sum.lead = sum.lead.map(|lead| Lead {
+            sum_ms: lead.sum_ms + more_ms,
+            ..lead
+        });
+    }
     sum.count += block.count;
     sum.sum_ms += block.sum_ms;
     sum.min_ms = sum.min_ms.min(block.min_ms);

@@ -90,7 +90,7 @@ fn blocks(waits: &mut HostWaits) -> Vec<(u64, u64, u64, f64, u64)> {
     let of_point = |point: &Point| {
         let Value::Durations {
             summary,
-            lead: None,
+            lead: Some(_),
         } = &point.value
         else {
             panic!("{point:?}");
@@ -114,6 +114,55 @@ fn waits_are_summed_over_blocks_of_all_operations() {
     }
     let waited: f64 = blocks.iter().map(|(.., sum_ms, _)| sum_ms).sum();
     assert!((waited / f64::from(u32::try_from(next / 4).unwrap()) - 80.0).abs() < 1.0);
+}
+
+/// First operation of each block, and the mean instant at which its operations were enqueued,
+/// milliseconds.
+fn enqueued(waits: &mut HostWaits) -> Vec<(u64, f64)> {
+    let points = waits.take_points();
+    let of_point = |point: &Point| {
+        let Value::Durations {
+            summary,
+            lead: Some(lead),
+        } = &point.value
+        else {
+            panic!("{point:?}");
+        };
+        let mean_ms = lead.sum_ms / f64::from(u32::try_from(summary.count).unwrap());
+        let end_ms = f64::from(u32::try_from(point.time_ns / MS).unwrap());
+        (point.block.seq_first, end_ms - mean_ms)
+    };
+    points.iter().map(of_point).collect()
+}
+
+#[test]
+fn a_host_that_enqueues_late_shows_by_the_leads_of_its_blocks() {
+    let (on_time, late) = (enqueued(&mut steps(200, 0)), enqueued(&mut steps(200, 50)));
+    assert!(on_time.len() > 10);
+    for (on_time, late) in on_time.iter().zip(&late).skip(2) {
+        assert_eq!(on_time.0, late.0);
+        assert!(
+            (late.1 - on_time.1 - 50.0).abs() < 1.0,
+            "{on_time:?} {late:?}"
+        );
+    }
+}
+
+#[test]
+fn operations_that_are_never_waited_for_have_the_times_between_them_as_leads() {
+    let mut waits = HostWaits::default();
+    for seq in 0..4_000 {
+        issue(&mut waits, seq, 1_000 + 10 * seq);
+        waits.tick((1_000 + 10 * seq) * MS);
+    }
+    let blocks = enqueued(&mut waits);
+    let (first, mean_ms) = blocks[blocks.len() - 2];
+    let (next, _) = blocks[blocks.len() - 1];
+    let middle = f64::from(u32::try_from(first + next - 1).unwrap()) / 2.0;
+    assert!(
+        10.0_f64.mul_add(-middle, mean_ms - 1_000.0).abs() < 1.0,
+        "{mean_ms} {middle}"
+    );
 }
 
 #[test]

@@ -174,6 +174,7 @@ fn nothing_lost(context: &JobContext<'_>, published: &Published) -> Vec<LostTime
         lost_gpu_s: 0.0,
         loss: 0.0,
         waited_ms_per_s: 0.0,
+        late_ms: 0.0,
         pieces: Vec::new(),
     };
     let rows_of = (published.incident.id, &published.lost, &ByInterval::new());

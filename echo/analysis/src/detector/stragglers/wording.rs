@@ -19,6 +19,11 @@ pub(super) fn reason(
     (subject, source): (&str, Source),
     periods: Option<Periods>,
 ) -> String {
+    if found.is_closed && found.pieces.is_empty() {
+        return format!(
+            "withdrawn: what was lost while {subject} was reported belongs to another incident of this job"
+        );
+    }
     let waited = decimal(found.waited_ms_per_s, 0);
     let loss = periods.map_or_else(
         || {
@@ -37,6 +42,10 @@ pub(super) fn reason(
         },
     );
     match (&found.finding, found.class) {
+        (Finding::Rank(_), _) if found.late_ms > 0.0 => format!(
+            "{subject} holds back the job: its host enqueues operations {} ms later than the others, beyond the usual, and {loss}",
+            decimal(found.late_ms, 1)
+        ),
         (Finding::Rank(_) | Finding::Node(..), _) => {
             let verb = if matches!(found.finding, Finding::Rank(_)) {
                 "holds"

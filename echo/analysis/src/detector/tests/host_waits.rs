@@ -75,6 +75,53 @@ fn without_the_time_that_hosts_are_blocked_the_class_is_unknown() {
     assert_eq!(class, CauseClass::Inconclusive);
 }
 
+/// Hosts that never wait. From block `HEALTHY` on, the host of rank 2 enqueues 70 ms later than the
+/// others; its clock is 20 s fast, but steady.
+fn enqueued_late(late_ms: impl Fn(u64, u32) -> f64) -> Vec<StoredEvent> {
+    let enqueued = |block: u64, rank: u32| Durations {
+        inside_ms: 0.0,
+        lead_ms: 250.0 - late_ms(block, rank),
+    };
+    let mut events = host_events(4, HEALTHY + 80, block_ms, enqueued);
+    for StoredEvent { event, .. } in &mut events {
+        if event.origin.rank.map(|rank| rank.rank().value()) == Some(2) {
+            event.timestamp = event.timestamp.offset(20_000_000_000);
+        }
+    }
+    events
+}
+
+#[test]
+fn of_hosts_that_never_wait_the_one_that_enqueues_late_is_named_whatever_its_clock_says() {
+    let late = |block, rank| {
+        let noise = f64::from(u32::try_from(block * 7 % 5).unwrap()) * f64::from(rank);
+        let own = if is_slow(block) && rank == 2 {
+            70.0
+        } else {
+            0.0
+        };
+        own + noise
+    };
+    let incidents = last_states(&detect(&enqueued_late(late)));
+    assert_eq!(named(&incidents), [2], "{incidents:#?}");
+    let reason = &incidents[0].reason;
+    assert!(
+        reason.contains("its host enqueues operations 70.0 ms later"),
+        "{reason}"
+    );
+    assert!(culprit(&incidents[0]).unwrap().lag_ms > 0.0);
+}
+
+#[test]
+fn a_host_that_enqueues_late_now_and_then_in_its_past_as_well_is_not_named() {
+    let late = |block: u64, rank: u32| {
+        let turns = block / 4 % 4 == u64::from(rank);
+        if turns { 70.0 } else { 0.0 }
+    };
+    let incidents = last_states(&detect(&enqueued_late(late)));
+    assert_eq!(kinds(&incidents), [ConditionKind::UniformSlowdown]);
+}
+
 #[test]
 fn a_loss_that_no_host_explains_may_be_a_gpu_and_only_the_plugin_would_show_it() {
     let alike = |_, _| Durations {

@@ -66,6 +66,34 @@ fn the_rank_that_the_others_wait_for_is_named_with_its_cost() {
 }
 
 #[test]
+fn an_incident_whose_loss_belongs_to_another_one_says_that_it_was_withdrawn() {
+    // The ranks are late by turns, for 4 s each: all of them are slow.
+    let is_slow = |block: u64| (40..100).contains(&block);
+    let all = events(
+        4,
+        120,
+        move |block| if is_slow(block) { 1_000.0 } else { 500.0 },
+        move |block, rank| {
+            let late = u64::from(rank) == block / 12 % 4;
+            let waits = is_slow(block) && !late;
+            Durations {
+                inside_ms: if waits { 3.0 + 31.25 } else { 3.0 },
+                lead_ms: 1.0,
+            }
+        },
+    );
+    let output = detect(&all);
+    let incidents = last_states(&output);
+    let withdrawn = |one: &&Incident| lost_gpu_s(&output, one) < 1e-6;
+    let withdrawn: Vec<&Incident> = incidents.iter().filter(withdrawn).collect();
+    assert!(!withdrawn.is_empty(), "{incidents:#?}");
+    for incident in withdrawn {
+        assert!(incident.reason.starts_with("withdrawn: "), "{incident:#?}");
+        assert_eq!(incident.state, IncidentState::Cleared);
+    }
+}
+
+#[test]
 fn an_incident_is_open_within_ten_seconds_and_keeps_its_identity() {
     let output = detect(&held_back_by(&[2]));
     let first = output.incidents.first().unwrap();
