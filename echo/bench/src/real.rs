@@ -52,11 +52,7 @@ pub const JOBS: [RealJob; 10] = [
     RealJob::with_culprit("recordings/host-sleep-rank2.jsonl.gz", 2),
     RealJob::with_culprit("recordings/cpu-contention-rank1.jsonl.gz", 1),
     RealJob::with_culprit("recordings/mesh-host-sleep-rank3.jsonl.gz", 3),
-    // Its hosts wait in every twentieth step only.
-    RealJob::with_conditions(
-        "recordings/nosync-host-sleep-rank0.jsonl.gz",
-        &[ConditionKind::UniformSlowdown],
-    ),
+    RealJob::with_culprit("recordings/nosync-host-sleep-rank0.jsonl.gz", 0),
     RealJob::with_conditions(
         "recordings/gpu-extra-rank1.jsonl.gz",
         &[ConditionKind::UniformSlowdown],

@@ -260,7 +260,12 @@ impl Judge {
     fn judge_loss(&mut self, measured: &Measured, loss: Loss, usual: &Usual, transfers: bool) {
         let mut found = Vec::new();
         if loss.share > usual.allowance {
-            let explanation = self.explain(measured, loss, usual, transfers);
+            let explanation = match self.explain(measured, loss, usual, transfers) {
+                Explanation::Dry(rank) if self.weight_of_dry(rank, measured) <= 0.0 => {
+                    Explanation::Unexplained
+                }
+                explanation => explanation,
+            };
             let named = subjects(&explanation);
             let weight = match explanation {
                 Explanation::Dry(rank) => self.weight_of_dry(rank, measured),
