@@ -5,7 +5,10 @@ use std::io::{self, IsTerminal, Write, stderr};
 use indicatif::ProgressBar;
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging, with a progress bar when standard error is a terminal.
+/// Libraries that log each of their steps at the level `info`: those that sample stacks.
+const CHATTY: &str = "py_spy=warn,remoteprocess=warn";
+
+/// Starts logging, with a progress bar when standard error is a terminal. `RUST_LOG` replaces `level`.
 pub fn init_logging(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
     let is_terminal = stderr().is_terminal();
     let progress = if is_terminal {
@@ -15,7 +18,10 @@ pub fn init_logging(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
     };
     let bar_handle = progress.clone();
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into()))
+        .with_env_filter(
+            EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| format!("{level},{CHATTY}").into()),
+        )
         .with_writer(move || LogWriter(bar_handle.clone()))
         .with_ansi(is_terminal)
         .with_target(false)
