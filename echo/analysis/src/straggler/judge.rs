@@ -260,12 +260,7 @@ impl Judge {
     fn judge_loss(&mut self, measured: &Measured, loss: Loss, usual: &Usual, transfers: bool) {
         let mut found = Vec::new();
         if loss.share > usual.allowance {
-            let explanation = match self.explain(measured, loss, usual, transfers) {
-                Explanation::Dry(rank) if self.weight_of_dry(rank, measured) <= 0.0 => {
-                    Explanation::Unexplained
-                }
-                explanation => explanation,
-            };
+            let explanation = self.explain(measured, loss, usual, transfers);
             let named = subjects(&explanation);
             let weight = match explanation {
                 Explanation::Dry(rank) => self.weight_of_dry(rank, measured),
@@ -386,6 +381,8 @@ impl Judge {
             Source::Host if !has_transfers => late_host(&leads, flows, recent.share(), &self.rule),
             _ => None,
         };
+        let counts = |rank: &usize| self.weight_of_dry(*rank, measured) > 0.0;
+        let dry = dry.filter(counts);
         dry.map_or(Explanation::Unexplained, Explanation::Dry)
     }
 
