@@ -151,9 +151,9 @@ pub enum Value {
     },
 }
 
-/// Leads of operations: the time from the enqueue to the end of the block, where GPUs are not timed;
-/// else the time from the enqueue on the host to the start on the GPU, on the two
-/// clocks of one process, so that it has an unknown constant offset.
+/// Leads of operations: the time from the enqueue on the host to the start on the GPU, on the two
+/// clocks of one process, so that it has an unknown constant offset. Where GPUs are not timed, the time
+/// from the enqueue to the end of the block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lead {
     /// Sum, milliseconds.

@@ -65,8 +65,10 @@
 //! to 5 s work. Blocks without a counterpart, or with other counts, are left out and counted
 //! ([`Coverage`]), and the rest is scaled: 10 % lost rows change no verdict. Reports may come in
 //! any order, and as late as a rank likes that was heard of in the last 15 s: agents that send what
-//! they have kept do so at different speeds. Where less than a third of the operations can be
-//! compared, nothing is known of the waiting, and who was late before is taken to be late still.
+//! they have kept do so at different speeds. If one rank has lost its times, as a starved host does,
+//! the others are compared without it, and if none of them was the last to arrive, it was. Where less
+//! than a third of the operations can be compared, nothing is known of the waiting, and who was late
+//! before is taken to be late still.
 //!
 //! # Cost
 //!
@@ -107,6 +109,7 @@ mod history;
 mod job;
 mod judge;
 mod lateness;
+mod matched_block;
 mod measure;
 mod member;
 mod open_incidents;

@@ -30,9 +30,10 @@ pub enum Operation {
 }
 
 /// Time from enqueueing an operation on the host to its start on the GPU, on the two clocks of one
-/// process; of host waits, to the end of the block. Only differences to the smallest lead are used, so the offset of the clocks does not
+/// process. Only differences to the smallest lead are used, so the offset of the clocks does not
 /// matter; the sender takes a constant of the process away, such as its first lead, so that the
-/// numbers stay small (they are kept in single precision).
+/// numbers stay small (they are kept in single precision). Of host waits, the time from enqueueing an
+/// operation to the end of the block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lead {
     /// Sum over the operations of the block, milliseconds.

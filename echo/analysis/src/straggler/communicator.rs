@@ -4,22 +4,15 @@ use std::collections::BTreeMap;
 
 use echo_core::ids::CommId;
 use echo_core::model::event::{SeqRange, Source};
-use echo_core::stats::median;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Membership, Operation};
+use crate::straggler::matched_block::{Comparison, MatchedBlock, Row, is_known};
 
 /// Largest number of blocks of one communicator that wait for ranks: as many as fit into so many
 /// rows, 40 bytes each, and at least half a minute of blocks. The oldest is closed as incomplete.
 const MAX_OPEN_ROWS: usize = 65_536;
 const MIN_OPEN: usize = 64;
-
-/// Largest difference between the numbers of operations of two ranks, as a share, in blocks of at
-/// least so many operations. Their means are compared: plugins drop operations at random, and of
-/// many operations those that are left are like the others. In a short block one operation may be the
-/// one that matters.
-const MAX_DIFFERENCE: f64 = 0.25;
-const MANY: u32 = 32;
 
 /// Identity of a communicator. Transfers between two of its ranks are a pair of their own; those
 /// that a rank reports without their other end are a pair of the rank with itself.
@@ -89,200 +82,9 @@ impl Place {
     }
 }
 
-/// Sums of one rank over one block. 40 bytes: a communicator of 10,240 ranks holds 410 kB per open
-/// block.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Row {
-    /// Number of operations of the block that the rank has reported, summed or not.
-    pub(super) covered: u64,
-    /// Number of operations that are summed.
-    pub(super) count: u32,
-    /// Sum of the durations and the shortest one, seconds.
-    pub(super) sum: f32,
-    pub(super) least: f32,
-    /// Sum of the leads and the smallest one, seconds; NaN if unknown. Of host waits, the sum of the
-    /// times from the enqueues to `end`.
-    pub(super) lead: f32,
-    pub(super) least_lead: f32,
-    /// End of the last operation on the rank's clock, seconds since the job's origin.
-    pub(super) end: f64,
-}
-
-impl Row {
-    const MISSING: Self = Self {
-        covered: 0,
-        count: 0,
-        sum: 0.0,
-        least: f32::INFINITY,
-        lead: 0.0,
-        least_lead: f32::INFINITY,
-        end: f64::NEG_INFINITY,
-    };
-
-    /// Sums of a block whose end is `end` seconds after the job's origin.
-    pub(super) fn from_block(block: &BlockSum, end: f64) -> Self {
-        let lead = |value: Option<f64>| value.map_or(f32::NAN, |ms| (ms / 1e3) as f32);
-        Self {
-            covered: length(block.seqs),
-            count: block.count,
-            sum: (block.sum_ms / 1e3) as f32,
-            least: (block.min_ms / 1e3) as f32,
-            lead: lead(block.lead.map(|lead| lead.sum_ms)),
-            least_lead: lead(block.lead.map(|lead| lead.min_ms)),
-            end,
-        }
-    }
-
-    /// Adds what the rank reports about other operations of the same block.
-    fn add(&mut self, other: &Self, source: Source) {
-        let end = self.end.max(other.end);
-        let lead = |row: &Self| match source {
-            Source::Host if row.count > 0 => {
-                row.lead + ((end - row.end) * f64::from(row.count)) as f32
-            }
-            _ => row.lead,
-        };
-        self.lead = lead(self) + lead(other);
-        self.end = end;
-        self.covered = self.covered.saturating_add(other.covered);
-        self.count = self.count.saturating_add(other.count);
-        self.sum += other.sum;
-        if other.count > 0 {
-            self.least = self.least.min(other.least);
-            self.least_lead = self.least_lead.min(other.least_lead);
-        }
-    }
-
-    /// Mean instant at which the operations were enqueued, by host waits, on the rank's clock, seconds
-    /// since the job's origin.
-    fn enqueued(&self) -> f64 {
-        self.end - f64::from(self.lead) / f64::from(self.count)
-    }
-}
-
-/// Number of operations of a range.
-fn length(seqs: SeqRange) -> u64 {
-    (seqs.last() - seqs.first()).saturating_add(1)
-}
-
-/// Block of which some or all ranks have reported, by slot.
-#[derive(Debug)]
-pub(super) struct MatchedBlock {
-    seqs: SeqRange,
-    source: Source,
-    rows: Vec<Row>,
-    /// Number of ranks that have not reported all of its operations.
-    missing: usize,
-    /// Latest end, job time, seconds.
-    latest: f64,
-}
-
-/// Result of comparing the ranks of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
-    /// Every rank reported the same number of operations.
-    Complete,
-    /// A rank is missing.
-    Incomplete,
-    /// The ranks summed different numbers of operations.
-    Unequal,
-}
-
-impl MatchedBlock {
-    fn new(seqs: SeqRange, size: usize, source: Source) -> Self {
-        Self {
-            seqs,
-            source,
-            rows: vec![Row::MISSING; size],
-            missing: size,
-            latest: f64::NEG_INFINITY,
-        }
-    }
-
-    /// Adds a report. One about operations that the rank has reported already is ignored.
-    fn add(&mut self, slot: usize, row: &Row, end: f64) {
-        let all = length(self.seqs);
-        let fits = |own: &&mut Row| own.covered.saturating_add(row.covered) <= all;
-        if let Some(own) = self.rows.get_mut(slot).filter(fits) {
-            own.add(row, self.source);
-            self.missing -= usize::from(own.covered == all);
-            self.latest = self.latest.max(end);
-        }
-    }
-
-    /// Extends it to the operations of an overlapping one.
-    fn merge(&mut self, other: &Self) {
-        self.extend(other.seqs);
-        let others = other.rows.iter().enumerate();
-        for (slot, row) in others.filter(|(_, row)| row.covered > 0) {
-            self.add(slot, row, other.latest);
-        }
-    }
-
-    /// Extends it to at least these operations.
-    fn extend(&mut self, seqs: SeqRange) {
-        let first = self.seqs.first().min(seqs.first());
-        let last = self.seqs.last().max(seqs.last());
-        if let Some(seqs) = SeqRange::new(first, last).filter(|seqs| *seqs != self.seqs) {
-            self.seqs = seqs;
-            self.missing = self.rows.len();
-        }
-    }
-
-    /// Reports with their slots.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &Row)> {
-        let rows = self.rows.iter().enumerate();
-        rows.filter(|(_, row)| row.count > 0)
-    }
-
-    /// By how much each host enqueued the operations before the median one, seconds, with a constant
-    /// per rank, since their clocks differ; with the number of operations. Empty if it is not known
-    /// of all.
-    pub(super) fn advances(&self) -> Vec<(usize, f64, f64)> {
-        let rows = || self.rows().map(|(slot, row)| (slot, row.enqueued(), row));
-        let enqueued: Vec<f64> = rows().map(|(_, at, _)| at).collect();
-        let are_known = enqueued.iter().all(|at| at.is_finite());
-        let Some(middle) = median(&enqueued).filter(|_| are_known) else {
-            return Vec::new();
-        };
-        rows()
-            .map(|(slot, at, row)| (slot, middle - at, f64::from(row.count)))
-            .collect()
-    }
-
-    /// Largest number of operations that a rank reported.
-    pub(super) fn operations(&self) -> u32 {
-        self.rows.iter().map(|row| row.count).max().unwrap_or(0)
-    }
-
-    /// Shortest duration of a single operation, seconds.
-    pub(super) fn least(&self) -> f32 {
-        let least = self.rows().map(|(_, row)| row.least);
-        least.fold(f32::INFINITY, f32::min)
-    }
-
-    /// Whether the law can be applied.
-    pub(super) fn comparison(&self) -> Comparison {
-        let most = self.operations();
-        let fewest = self.rows.iter().map(|row| row.count).min().unwrap_or(0);
-        if self.missing > 0 {
-            Comparison::Incomplete
-        } else if most == fewest
-            || most >= MANY && f64::from(most - fewest) <= MAX_DIFFERENCE * f64::from(most)
-        {
-            Comparison::Complete
-        } else {
-            Comparison::Unequal
-        }
-    }
-
-    /// Slots with their sums, scaled to the same number of operations.
-    pub(super) fn sums(&self) -> impl Iterator<Item = (usize, f32)> {
-        let most = self.operations() as f32;
-        self.rows()
-            .map(move |(slot, row)| (slot, row.sum * (most / row.count as f32)))
-    }
-}
+/// Steps in which the usual shortest duration follows those of blocks, as a share of it: of the first
+/// blocks larger ones, since those of a beginning job are not like the later ones.
+const FOLLOW: f32 = 0.02;
 
 /// Communicator of a job.
 #[derive(Debug)]
@@ -296,6 +98,10 @@ pub(super) struct Communicator {
     since: Nanos,
     /// Contains sends and receives.
     pub(super) has_transfers: bool,
+    /// Usual shortest duration of an operation, of all ranks, seconds, and number of blocks that it
+    /// was learned from.
+    pub(super) usual: f32,
+    learned: f32,
     /// Blocks that were left out because the clocks of its ranks were not aligned.
     pub(super) unplaced: u32,
     /// End of the last block of the previous evaluation, job time; `None` before the first block.
@@ -311,6 +117,8 @@ impl Communicator {
             members: vec![None; place.size],
             enqueued: vec![0; place.size],
             has_transfers: false,
+            usual: f32::INFINITY,
+            learned: 0.0,
             unplaced: 0,
             evaluated: None,
             open: BTreeMap::new(),
@@ -325,6 +133,22 @@ impl Communicator {
     /// after the first report.
     pub(super) fn is_expected(&self, now: Nanos, patience_s: f64) -> bool {
         now.millis_since(self.since) < 1e3 * patience_s && self.members.iter().any(Option::is_none)
+    }
+
+    /// Learns from a block how short operations are without waiting.
+    pub(super) fn learn(&mut self, block: &MatchedBlock) {
+        if block.comparison(self.usual) == Comparison::Complete {
+            let sums = block.sums(self.usual).into_iter();
+            let shortest = sums.map(|(_, sum)| sum).fold(f32::INFINITY, f32::min);
+            let shortest = shortest / block.operations() as f32;
+            let step = 1.0 + (1.0 / (self.learned + 1.0)).max(FOLLOW);
+            self.learned += 1.0;
+            self.usual = if is_known(self.usual) {
+                shortest.clamp(self.usual / step, self.usual * step)
+            } else {
+                shortest
+            };
+        }
     }
 
     fn max_open(&self) -> usize {

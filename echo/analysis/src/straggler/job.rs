@@ -9,11 +9,12 @@ use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, NodeKey, ProcessKey};
 use crate::straggler::clock::{align, align_all};
-use crate::straggler::communicator::{CommKey, Communicator, MatchedBlock, Place, Row};
+use crate::straggler::communicator::{CommKey, Communicator, Place};
 use crate::straggler::early::Early;
 use crate::straggler::incident::RankOfJob;
 use crate::straggler::judge::Judge;
 use crate::straggler::ledger::{Coverage, WindowSums};
+use crate::straggler::matched_block::{MatchedBlock, Row};
 use crate::straggler::measure::{Measured, Placement};
 use crate::straggler::member::Member;
 use crate::straggler::peers::{PeerComparison, compare};
@@ -365,6 +366,7 @@ impl Job {
             self.coverage.late += u64::from(block.operations());
             return;
         }
+        comm.learn(block);
         let end = align(&ends, &mut self.offsets, is_first || !is_placed);
         self.last_end = self.last_end.max(end);
         if comm.evaluated.is_none() {

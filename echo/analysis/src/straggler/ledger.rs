@@ -6,7 +6,8 @@
 
 use echo_core::model::event::Source;
 
-use crate::straggler::communicator::{Communicator, Comparison, MatchedBlock, Row};
+use crate::straggler::communicator::Communicator;
+use crate::straggler::matched_block::{Comparison, MatchedBlock, Row};
 
 /// Largest factor by which waiting is scaled up for operations that could not be compared. Beyond
 /// it too little is known.
@@ -32,7 +33,7 @@ impl Coverage {
     /// Counts the operations of a block.
     fn with(mut self, comparison: Comparison, operations: u32) -> Self {
         let counter = match comparison {
-            Comparison::Complete => &mut self.compared,
+            Comparison::Complete | Comparison::Lacking(..) => &mut self.compared,
             Comparison::Incomplete => &mut self.incomplete,
             Comparison::Unequal => &mut self.unequal,
         };
@@ -170,15 +171,15 @@ impl WindowSums {
         block: &MatchedBlock,
         end: f64,
     ) -> Coverage {
-        let comparison = block.comparison();
+        let comparison = block.comparison(comm.usual);
         self.add_leads(comm, block, comparison);
         update(&mut self.comms, index, |sums| {
             let sums = sums.get_or_insert_default();
             sums.operations += f64::from(block.operations());
             sums.end = sums.end.max(end);
-            if comparison == Comparison::Complete {
+            if matches!(comparison, Comparison::Complete | Comparison::Lacking(..)) {
                 sums.compared += f64::from(block.operations());
-                apply_law(sums, comm.size(), block);
+                apply_law(sums, comm, block);
             }
         });
         Coverage::default().with(comparison, block.operations())
@@ -248,8 +249,8 @@ impl WindowSums {
 /// causes an equal part: the Shapley value of the airport game (Littlechild and Owen 1973). A
 /// single late rank causes all of it; ranks that arrive together share it, and no matter which is
 /// the last.
-fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
-    let arrivals: Vec<(usize, f32)> = block.sums().collect();
+fn apply_law(sums: &mut CommSums, comm: &Communicator, block: &MatchedBlock) {
+    let (arrivals, size) = (block.sums(comm.usual), comm.size());
     let Some(shortest) = arrivals.iter().map(|(_, sum)| *sum).reduce(f32::min) else {
         return;
     };

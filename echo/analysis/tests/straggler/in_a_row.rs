@@ -64,3 +64,22 @@ fn both_ranks_of_a_pair_are_named_if_a_healthy_pause_is_between_their_faults() {
         }
     }
 }
+
+/// Without CPU time, a rank's times of operations are lost, or are those of later ones. All others wait
+/// for it, and none of them is the last to arrive.
+#[test]
+fn a_rank_that_loses_the_times_of_its_operations_is_named_by_the_others() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/straggler");
+    let recording = Recording::read(&folder.join("decode4-in-a-row.gz"));
+    let mut incidents = play(&recording, Rule::default());
+    incidents.sort_by(|a, b| seconds(a.since).total_cmp(&seconds(b.since)));
+    let shown = Shown(&incidents).to_string();
+    assert_eq!(incidents.len(), 2, "{shown}");
+    for (incident, (rank, lost_gpu_s)) in incidents.iter().zip([(2, 49.8), (1, 31.8)]) {
+        let one = std::slice::from_ref(incident);
+        assert_eq!(score(one, Truth::Rank(rank)), Score::Right, "{shown}");
+        // Answers differ in length, and the pace with them.
+        let error = cost(one, f64::INFINITY) / lost_gpu_s - 1.0;
+        assert!(error.abs() <= 0.2, "{error:+.2} of {shown}");
+    }
+}

@@ -1,4 +1,5 @@
 use super::*;
+use crate::straggler::matched_block::length;
 
 fn comm() -> Communicator {
     let member = Membership {
