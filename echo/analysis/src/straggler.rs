@@ -57,7 +57,7 @@
 //!
 //! Durations on the GPU or, for a job without, waits of the hosts, which obey the same law. Those
 //! have no shortest operation, and show late hosts only. Hosts that run ahead do not wait: of them,
-//! the one that enqueues later than it used to is named (`evidence::late_host`). How much later is
+//! the one that enqueues later than it used to is named (`dry`). How much later is
 //! compared with its own past, so clocks may differ.
 //!
 //! One [`BlockSum`] per rank, communicator and block of operations, cut by sequence number, best
@@ -103,6 +103,7 @@ mod bill;
 mod clock;
 mod communicator;
 mod culprits;
+mod dry;
 mod early;
 mod evidence;
 mod history;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use echo_core::stats::median;
-
 use crate::straggler::bill::{Bill, Entry, RIPPLE};
 use crate::straggler::culprits::{Explanation, Rise, is_whole, several, single};
 use crate::straggler::measure::{Flow, Measured};
@@ -15,14 +13,6 @@ const REST_S: f64 = 4.0;
 
 /// Largest evidence of one evaluation, as a share of what makes a verdict: it takes two.
 pub(super) const MOST_AT_ONCE: f64 = 0.6;
-
-/// Where most waiting is seen, a queue is dry if those of all others have grown to so many times their
-/// usual leads: those of hosts that are all slow fall.
-pub(super) const FULL: f64 = 2.0;
-
-/// Growth of the other queues beyond which theirs is no scale any more: a late host has at most its
-/// usual lead.
-const MOST_COMMON: f64 = 2.0;
 
 /// Evidence that a second without a loss takes away, at least, seconds.
 const QUIET: f64 = 0.06;
@@ -263,52 +253,6 @@ fn fade(rises: &mut Vec<Rise>, kept: f64, flows: &[Flow], usual: &[UsualFlow], l
         rise.total += loss.seconds * peer;
         rise.latest = peer;
     }
-}
-
-/// The one rank whose queue is dry while that of every other rank is at least `wet` times as long as
-/// usual. The GPU times of a grouped send and receive do not contain the waiting, so the law is blind
-/// in pipelines and for a part of the waiting in a mixture of experts.
-pub(super) fn dry_rank(leads: &[f64], usual: &[UsualFlow], wet: f64, rule: &Rule) -> Option<usize> {
-    let ratio = |(lead, usual): (&f64, &UsualFlow)| lead / usual.lead;
-    let ratios: Vec<f64> = leads.iter().zip(usual).map(ratio).collect();
-    let known = ratios
-        .iter()
-        .enumerate()
-        .filter(|(_, ratio)| ratio.is_finite());
-    let (rank, own) = known.clone().min_by(|a, b| a.1.total_cmp(b.1))?;
-    let others: Vec<f64> = known
-        .filter(|(other, _)| *other != rank)
-        .map(|(_, ratio)| *ratio)
-        .collect();
-    // The longer the other queues are, the less of their length is usual for a host that waits.
-    let common = median(&others)?.clamp(1.0, MOST_COMMON);
-    let are_wet = others.iter().all(|ratio| *ratio >= wet);
-    (*own < rule.dry * common && are_wet).then_some(rank)
-}
-
-/// The one rank that enqueues later than it used to, by much more than any other, where GPUs are not
-/// timed. The hosts of the others are as far ahead as their queues allow, whether they wait or not.
-/// Where everybody is slower, so are the operations by which they are ahead: `loss` is the share of
-/// the time that is lost.
-pub(super) fn late_host(
-    leads: &[f64],
-    usual: &[UsualFlow],
-    loss: f64,
-    rule: &Rule,
-) -> Option<usize> {
-    let late = leads
-        .iter()
-        .zip(usual)
-        .map(|(lead, usual)| usual.lead - lead);
-    let mut late: Vec<(usize, f64)> = late.enumerate().collect();
-    late.retain(|(_, late)| late.is_finite());
-    late.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let [(rank, first), (_, second), ..] = late[..] else {
-        return None;
-    };
-    let sigma = usual.get(rank)?.lead_sigma / (1.0 - loss);
-    let is_late = first >= rule.late_sigmas * sigma && first >= rule.least_late_s;
-    (is_late && first >= rule.late_root * second).then_some(rank)
 }
 
 /// Finds what explains the recent loss: one rank, else one node, else a few ranks. Several ranks

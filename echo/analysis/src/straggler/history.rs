@@ -14,7 +14,7 @@ use crate::straggler::rule::Rule;
 use crate::straggler::spread::{
     MAD_TO_SIGMA, MEAN_S, deviation, lasting_deviation, means, median_of, reached, recurring,
 };
-use crate::straggler::usual::{Usual, UsualFlow, UsualPace};
+use crate::straggler::usual::{Usual, UsualFlow, UsualFlows, UsualPace};
 
 /// Largest number of entries.
 const MAX_ENTRIES: usize = 64;
@@ -236,6 +236,14 @@ impl History {
             enough_alone_s.max(usual.enough_s).max(rule.enough_s) * (1.0 + missing);
     }
 
+    /// Usual waiting and leads of the ranks and nodes of an evaluation.
+    pub(super) fn flows(&self, measured: &Measured) -> UsualFlows {
+        UsualFlows {
+            ranks: self.ranks(measured.ranks.len()),
+            nodes: self.nodes(measured.nodes.len()),
+        }
+    }
+
     /// Usual waiting and leads by rank.
     pub(super) fn ranks(&self, n: usize) -> Vec<UsualFlow> {
         let value = |entry: &Entry, rank: usize| entry.ranks.get(rank).copied();
@@ -244,7 +252,7 @@ impl History {
     }
 
     /// Usual waiting by node.
-    pub(super) fn nodes(&self, n: usize) -> Vec<UsualFlow> {
+    fn nodes(&self, n: usize) -> Vec<UsualFlow> {
         let value = |entry: &Entry, node: usize| {
             let [net, peer] = entry.nodes.get(node).copied()?;
             Some([net, peer, f32::NAN])

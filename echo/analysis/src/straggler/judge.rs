@@ -5,32 +5,15 @@ use echo_core::model::event::Source;
 use crate::straggler::bill::{Bill, Entry, PAUSE_S};
 use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
-use crate::straggler::evidence::{
-    Evidence, FULL, Recent, Subject, dry_rank, explain, late_host, subjects,
-};
+use crate::straggler::dry::Leads;
+use crate::straggler::evidence::{Evidence, Recent, Subject, explain, subjects};
 use crate::straggler::history::History;
 use crate::straggler::lateness::Lateness;
 use crate::straggler::measure::Measured;
 use crate::straggler::open_incidents::OpenIncidents;
 use crate::straggler::queues::{Episode, Queues, run_ahead};
 use crate::straggler::rule::Rule;
-use crate::straggler::usual::{Loss, Usual, UsualFlow};
-
-/// Usual waiting by rank and by node, as of the last change of the past.
-#[derive(Debug, Default)]
-struct UsualFlows {
-    ranks: Vec<UsualFlow>,
-    nodes: Vec<UsualFlow>,
-}
-
-impl UsualFlows {
-    fn from_history(history: &History, measured: &Measured) -> Self {
-        Self {
-            ranks: history.ranks(measured.ranks.len()),
-            nodes: history.nodes(measured.nodes.len()),
-        }
-    }
-}
+use crate::straggler::usual::{Loss, Usual, UsualFlows};
 
 /// The usual waiting is taken again when the past has become longer by this share, or a tenth of
 /// `MAX_PAST_S`: for thousands of ranks that takes longer than all else.
@@ -40,10 +23,6 @@ const MAX_PAST_S: f64 = 200.0;
 /// Least share of an evaluation's loss that the waiting for a rank must explain, for the loss to be
 /// added to the incident of that rank.
 const LEAST_WEIGHT: f64 = 0.1;
-
-/// Least lateness of a host in an evaluation, as a share of what is remembered, for the loss to be
-/// that of its rank.
-const LEAST_LATEST: f64 = 0.5;
 
 /// Share of the operations below which the waiting in an evaluation is not known: what was known
 /// before is taken to last. A rank without time for its job loses the times of its operations, too.
@@ -236,12 +215,12 @@ impl Judge {
             return;
         };
         let history = &self.history;
-        let take = || UsualFlows::from_history(history, measured);
+        let take = || history.flows(measured);
         let flows = self.flows.get_or_insert_with(take);
         self.lateness.set_transfers(has_transfers);
         self.lateness
             .count(measured, &flows.ranks, (loss, usual.sigma), &self.rule);
-        let queues = queues(self.source, measured, (&flows.ranks, usual));
+        let queues = Queues::new(self.source, &measured.leads, &flows.ranks, usual);
         if let Some((rank, entry)) = self.lateness.latest(measured, &self.rule) {
             self.incidents.add(Subject::Rank(rank), entry);
         } else if let Some((rank, bill)) = self.lateness.sufficient(usual.sigma, &self.rule) {
@@ -263,7 +242,7 @@ impl Judge {
             let explanation = self.explain(measured, loss, usual, transfers);
             let named = subjects(&explanation);
             let weight = match explanation {
-                Explanation::Dry(rank) => self.weight_of_dry(rank, measured),
+                Explanation::Dry(rank) => self.leads(measured).weight(rank),
                 _ if measured.compared < LEAST_COMPARED => 1.0,
                 _ => self.recent.weight(&named, loss.share, &self.rule),
             };
@@ -275,7 +254,7 @@ impl Judge {
                 if let Explanation::Dry(rank) = explanation {
                     // The GPUs of the others have work queued, and wait as long as time is lost.
                     entry.waited = loss.share;
-                    entry.late = self.late(rank, &measured.leads);
+                    entry.late = self.leads(measured).late(rank);
                 }
                 found.push((subject, entry));
             }
@@ -355,7 +334,7 @@ impl Judge {
         has_transfers: bool,
     ) -> Explanation {
         let history = &self.history;
-        let take = || UsualFlows::from_history(history, measured);
+        let take = || history.flows(measured);
         let flows = self.flows.get_or_insert_with(take);
         let sides = (flows.ranks.as_slice(), flows.nodes.as_slice());
         if measured.compared >= LEAST_COMPARED {
@@ -363,7 +342,7 @@ impl Judge {
             self.recent.set_sigmas(sides, usual.entry_s);
         }
         let recent = &self.recent;
-        let queues = queues(self.source, measured, (&flows.ranks, usual));
+        let queues = Queues::new(self.source, &measured.leads, &flows.ranks, usual);
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
         let when = (loss.seconds, measured.until);
         self.episode.add(&queues, &explanation, when);
@@ -371,40 +350,22 @@ impl Judge {
         if explanation != Explanation::Unexplained {
             return explanation;
         }
-        let (flows, step) = (flows.ranks.as_slice(), usual.shortest_step());
-        let leads = recent.leads();
-        let dry = match self.source {
-            Source::Device if has_transfers => dry_rank(&leads, flows, self.rule.wet, &self.rule),
-            Source::Device if run_ahead(flows, step) && !self.episode.is_shared() => {
-                dry_rank(&leads, flows, FULL, &self.rule)
-            }
-            Source::Host if !has_transfers => late_host(&leads, flows, recent.share(), &self.rule),
-            _ => None,
-        };
-        let counts = |rank: &usize| self.weight_of_dry(*rank, measured) > 0.0;
-        let dry = dry.filter(counts);
+        let leads = self.leads(measured);
+        let are_seen = !has_transfers && !self.episode.is_shared();
+        let are_ahead = run_ahead(leads.usual, usual.shortest_step());
+        let dry = leads.dry((has_transfers, are_seen && are_ahead), &self.rule);
+        let dry = dry.filter(|rank| leads.weight(*rank) > 0.0);
         dry.map_or(Explanation::Unexplained, Explanation::Dry)
     }
 
-    /// Time by which a rank's host enqueues later than it used to, by these leads of all ranks, seconds;
-    /// 0 where GPUs are timed.
-    fn late(&self, rank: usize, leads: &[f64]) -> f64 {
-        let usual = self.flows.as_ref().and_then(|flows| flows.ranks.get(rank));
-        match (self.source, usual.zip(leads.get(rank))) {
-            (Source::Host, Some((usual, lead))) => usual.lead - lead,
-            _ => 0.0,
-        }
-    }
-
-    /// Share of the latest loss for which a rank with nothing queued counts, 0 to 1: after a fault
-    /// its queue is remembered for a while.
-    fn weight_of_dry(&self, rank: usize, measured: &Measured) -> f64 {
-        let latest = self.late(rank, &measured.leads);
-        let share = latest / self.late(rank, &self.recent.leads());
-        match self.source {
-            Source::Host if share < LEAST_LATEST => 0.0,
-            Source::Host => share.min(1.0),
-            Source::Device => 1.0,
+    /// Leads of all ranks in an evaluation, and what is remembered and usual.
+    fn leads<'a>(&'a self, measured: &'a Measured) -> Leads<'a> {
+        Leads {
+            source: self.source,
+            latest: &measured.leads,
+            recent: self.recent.leads(),
+            usual: self.flows.as_ref().map_or(&[][..], |flows| &flows.ranks),
+            loss: self.recent.share(),
         }
     }
 
@@ -424,14 +385,5 @@ impl Judge {
             waited,
             late: 0.0,
         }
-    }
-}
-
-/// Changes of the queues since the past.
-fn queues(source: Source, measured: &Measured, past: (&[UsualFlow], &Usual)) -> Queues {
-    let (flows, usual) = past;
-    match source {
-        Source::Device => Queues::new(&measured.leads, flows, usual.shortest_step()),
-        Source::Host => Queues::default(),
     }
 }

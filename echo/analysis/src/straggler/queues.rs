@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 
+use echo_core::model::event::Source;
 use echo_core::stats::median;
 
 use crate::straggler::culprits::Explanation;
-use crate::straggler::usual::UsualFlow;
+use crate::straggler::usual::{Usual, UsualFlow};
 
 /// Growth of a lead within which it stayed the same.
 const SAME: f64 = 0.15;
@@ -37,11 +38,13 @@ pub(super) struct Queues {
 
 impl Queues {
     /// Compares leads (seconds, NaN if unknown) with the usual ones. The lead of a host that only
-    /// waits grows; that of a host which is slow itself falls. `step` is the usual time between
-    /// operations, seconds.
-    pub(super) fn new(leads: &[f64], usual: &[UsualFlow], step: f64) -> Self {
-        let run_ahead = run_ahead(usual, step);
-        let changes = leads.iter().zip(usual).map(|(lead, usual)| {
+    /// waits grows; that of a host which is slow itself falls.
+    pub(super) fn new(source: Source, leads: &[f64], flows: &[UsualFlow], usual: &Usual) -> Self {
+        if source == Source::Host {
+            return Self::default();
+        }
+        let run_ahead = run_ahead(flows, usual.shortest_step());
+        let changes = leads.iter().zip(flows).map(|(lead, usual)| {
             let growth = lead / usual.lead - 1.0;
             if !run_ahead || !growth.is_finite() || growth.abs() <= SAME {
                 Change::Unknown

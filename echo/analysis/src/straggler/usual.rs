@@ -35,6 +35,13 @@ pub(super) struct UsualFlow {
     pub(super) lead_sigma: f64,
 }
 
+/// Usual waiting by rank and by node, as of the last change of the past.
+#[derive(Debug, Default)]
+pub(super) struct UsualFlows {
+    pub(super) ranks: Vec<UsualFlow>,
+    pub(super) nodes: Vec<UsualFlow>,
+}
+
 /// What the past says.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Usual {

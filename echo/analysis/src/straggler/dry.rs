@@ -1,0 +1,181 @@
+//! Ranks whose GPUs have nothing queued, by the leads of all ranks: beside the law, where that is
+//! blind.
+
+use echo_core::model::event::Source;
+use echo_core::stats::median;
+
+use crate::straggler::rule::Rule;
+use crate::straggler::usual::UsualFlow;
+
+/// Where most waiting is seen, a queue is dry if those of all others have grown to so many times their
+/// usual leads: those of hosts that are all slow fall.
+const FULL: f64 = 2.0;
+
+/// Growth of the other queues beyond which theirs is no scale any more: a late host has at most its
+/// usual lead.
+const MOST_COMMON: f64 = 2.0;
+
+/// Least lateness of a host in an evaluation, as a share of what is remembered, for the loss to be
+/// that of its rank.
+const LEAST_LATEST: f64 = 0.5;
+
+/// Leads of all ranks, seconds; NaN if unknown.
+#[derive(Debug)]
+pub(super) struct Leads<'a> {
+    pub(super) source: Source,
+    /// Of the latest evaluation.
+    pub(super) latest: &'a [f64],
+    /// Means over the recent loss.
+    pub(super) recent: Vec<f64>,
+    /// Those of the past.
+    pub(super) usual: &'a [UsualFlow],
+    /// Share of the time that is lost.
+    pub(super) loss: f64,
+}
+
+impl Leads<'_> {
+    /// The rank with nothing queued, if there is one. With transfers the law is blind for most waiting;
+    /// without, `is_telling` says that queues tell something.
+    pub(super) fn dry(
+        &self,
+        (has_transfers, is_telling): (bool, bool),
+        rule: &Rule,
+    ) -> Option<usize> {
+        match self.source {
+            Source::Device if has_transfers => dry_rank(&self.recent, self.usual, rule.wet, rule),
+            Source::Device if is_telling => dry_rank(&self.recent, self.usual, FULL, rule),
+            Source::Host if !has_transfers => late_host(&self.recent, self.usual, self.loss, rule),
+            _ => None,
+        }
+    }
+
+    /// Time by which a rank's host enqueues later than it used to, seconds; 0 where GPUs are timed.
+    pub(super) fn late(&self, rank: usize) -> f64 {
+        self.lateness(rank, self.latest)
+    }
+
+    /// Share of the latest loss for which a rank with nothing queued counts, 0 to 1: after a fault
+    /// its queue is remembered for a while.
+    pub(super) fn weight(&self, rank: usize) -> f64 {
+        let share = self.late(rank) / self.lateness(rank, &self.recent);
+        match self.source {
+            Source::Host if share < LEAST_LATEST => 0.0,
+            Source::Host => share.min(1.0),
+            Source::Device => 1.0,
+        }
+    }
+
+    fn lateness(&self, rank: usize, leads: &[f64]) -> f64 {
+        match (self.source, self.usual.get(rank).zip(leads.get(rank))) {
+            (Source::Host, Some((usual, lead))) => usual.lead - lead,
+            _ => 0.0,
+        }
+    }
+}
+
+/// The one rank whose queue is dry while that of every other rank is at least `wet` times as long as
+/// usual. The GPU times of a grouped send and receive do not contain the waiting, so the law is blind
+/// in pipelines and for a part of the waiting in a mixture of experts.
+fn dry_rank(leads: &[f64], usual: &[UsualFlow], wet: f64, rule: &Rule) -> Option<usize> {
+    let ratio = |(lead, usual): (&f64, &UsualFlow)| lead / usual.lead;
+    let ratios: Vec<f64> = leads.iter().zip(usual).map(ratio).collect();
+    let known = ratios
+        .iter()
+        .enumerate()
+        .filter(|(_, ratio)| ratio.is_finite());
+    let (rank, own) = known.clone().min_by(|a, b| a.1.total_cmp(b.1))?;
+    let others: Vec<f64> = known
+        .filter(|(other, _)| *other != rank)
+        .map(|(_, ratio)| *ratio)
+        .collect();
+    // The longer the other queues are, the less of their length is usual for a host that waits.
+    let common = median(&others)?.clamp(1.0, MOST_COMMON);
+    let are_wet = others.iter().all(|ratio| *ratio >= wet);
+    (*own < rule.dry * common && are_wet).then_some(rank)
+}
+
+/// The one rank that enqueues later than it used to, by much more than any other, where GPUs are not
+/// timed. The hosts of the others are as far ahead as their queues allow, whether they wait or not.
+/// Where everybody is slower, so are the operations by which they are ahead: `loss` is the share of
+/// the time that is lost.
+fn late_host(leads: &[f64], usual: &[UsualFlow], loss: f64, rule: &Rule) -> Option<usize> {
+    let late = leads
+        .iter()
+        .zip(usual)
+        .map(|(lead, usual)| usual.lead - lead);
+    let mut late: Vec<(usize, f64)> = late.enumerate().collect();
+    late.retain(|(_, late)| late.is_finite());
+    late.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let [(rank, first), (_, second), ..] = late[..] else {
+        return None;
+    };
+    let sigma = usual.get(rank)?.lead_sigma / (1.0 - loss);
+    let is_late = first >= rule.late_sigmas * sigma && first >= rule.least_late_s;
+    (is_late && first >= rule.late_root * second).then_some(rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use echo_core::model::event::Source;
+
+    use super::Leads;
+    use crate::straggler::rule::Rule;
+    use crate::straggler::usual::UsualFlow;
+
+    const USUAL: UsualFlow = UsualFlow {
+        net: 0.0,
+        peer: 0.0,
+        sigma: 0.0,
+        lead: 0.02,
+        lead_sigma: 0.01,
+    };
+
+    fn leads(source: Source, own: [f64; 4]) -> Leads<'static> {
+        Leads {
+            source,
+            latest: &[0.02; 4],
+            recent: own.to_vec(),
+            usual: &[USUAL; 4],
+            loss: 0.5,
+        }
+    }
+
+    fn dry(source: Source, own: [f64; 4], has_transfers: bool) -> Option<usize> {
+        leads(source, own).dry((has_transfers, !has_transfers), &Rule::default())
+    }
+
+    #[test]
+    fn where_the_law_is_blind_a_dry_queue_beside_usual_ones_names_the_rank() {
+        let own = [0.03, 0.009, 0.02, 0.04];
+        assert_eq!(dry(Source::Device, own, true), Some(1));
+        assert_eq!(dry(Source::Device, own, false), None);
+    }
+
+    #[test]
+    fn where_it_is_not_the_queues_of_all_others_must_have_doubled() {
+        let own = [0.05, 0.018, 0.06, 0.041];
+        assert_eq!(dry(Source::Device, own, false), Some(1));
+        assert_eq!(dry(Source::Device, [0.05, 0.018, 0.06, 0.03], false), None);
+        assert_eq!(dry(Source::Device, [0.05, 0.03, 0.06, 0.041], false), None);
+    }
+
+    #[test]
+    fn a_host_is_late_beyond_the_usual_wander_and_much_more_than_any_other() {
+        // Half of the time is lost, so the usual wander of 10 ms is one of 20 ms.
+        assert_eq!(dry(Source::Host, [0.02, -0.03, 0.02, 0.01], false), Some(1));
+        assert_eq!(dry(Source::Host, [0.02, -0.01, 0.02, 0.02], false), None);
+        assert_eq!(dry(Source::Host, [0.02, -0.03, 0.02, 0.0], false), None);
+        assert_eq!(dry(Source::Host, [0.02, -0.03, 0.02, 0.01], true), None);
+    }
+
+    #[test]
+    fn a_host_that_is_late_no_more_does_not_count() {
+        let over = leads(Source::Host, [0.02, -0.03, 0.02, 0.01]);
+        assert!(over.weight(1) < 1e-12);
+        let still = Leads {
+            latest: &[0.02, -0.02, 0.02, 0.02],
+            ..over
+        };
+        assert!((still.weight(1) - 0.8).abs() < 1e-12);
+    }
+}
