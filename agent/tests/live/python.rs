@@ -203,7 +203,9 @@ fn graphs_in_calls_that_samples_do_not_meet_are_explained_with_their_line() {
         let chain = chain(&report, "graph_creation").cloned();
         let of_peer = chain.as_ref().filter(|_| report["pid"] == pids[0]);
         assert_eq!(of_peer, None);
-        chain.filter(is_placed)
+        // On a busy machine a sample may meet one of the shorter calls in a period.
+        let is_longest = |chain: &Value| chain["function"] == "cudaGraphInstantiate";
+        chain.filter(is_placed).filter(is_longest)
     });
     live.stop();
     assert_place(&found, "cudaGraphInstantiate", "train.py:26 in capture()");
