@@ -101,7 +101,9 @@ fn decimals(field: &str) -> Option<i32> {
 
 fn round(value: f64, decimals: i32) -> f64 {
     let scale = 10_f64.powi(decimals);
-    let rounded = (value * scale).round() / scale;
+    // The order of the parts of a sum changes its last bits, which must not decide a tie.
+    let tie = if decimals <= 6 { 1.0 + 1e-12 } else { 1.0 };
+    let rounded = (value * scale * tie).round() / scale;
     // A number too large to scale has no decimals.
     if rounded.is_finite() { rounded } else { value }
 }
@@ -126,6 +128,14 @@ mod tests {
             to_json(&answer, Precision::Rounded).unwrap(),
             r#"{"confidence":0.9,"lags":[{"lag_ms":0.05,"rank":3}],"lost_gpu_hours":0.0344444444,"lost_ratio":4e-6,"period_ms":[607.123,0.0],"window_total":0.130889}"#
         );
+    }
+
+    #[test]
+    fn the_last_bits_of_a_sum_do_not_decide_a_tie() {
+        for own in [974.758_437_5, 974.758_437_499_999_9] {
+            let text = to_json(&json!({ "own": own }), Precision::Rounded).unwrap();
+            assert_eq!(text, r#"{"own":974.758438}"#);
+        }
     }
 
     #[test]
