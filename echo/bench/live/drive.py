@@ -6,8 +6,9 @@ BIN has fleet-echo, fleet-agent and libfleet_nccl_profiler.so. A loop of job.py 
 faults follow one another, with healthy pauses. Options: `bare` (no profiler plugin), `healthy` (no
 fault), or faults, each FAULT@RANK[*STRENGTH]: sleep (of the data set; strength in steps), cpu (one core
 shared with three busy loops), neighbour (a process computes on the GPU), stop (stopped by signals for
-STRENGTH of the time), gc (garbage collections). Without faults given, a plan of three is chosen from
-the name. OUT gets result.json, recordings as blocks (blocks.tar) and, without the plugin, as they are.
+STRENGTH seconds of every 1.5), gc (garbage collections). Without faults given, one of the plans of three
+is chosen by the position of the loop. OUT gets result.json, recordings as blocks (blocks.tar) and,
+without the plugin, as they are.
 """
 import json
 import os
