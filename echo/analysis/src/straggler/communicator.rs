@@ -138,8 +138,8 @@ impl Communicator {
     /// Learns from a block how short operations are without waiting.
     pub(super) fn learn(&mut self, block: &MatchedBlock) {
         if block.comparison(self.usual) == Comparison::Complete {
-            let sums = block.sums(self.usual).into_iter();
-            let shortest = sums.map(|(_, sum)| sum).fold(f32::INFINITY, f32::min);
+            let sums = block.scaled().map(|(_, sum)| sum);
+            let shortest = sums.fold(f32::INFINITY, f32::min);
             let shortest = shortest / block.operations() as f32;
             let step = 1.0 + (1.0 / (self.learned + 1.0)).max(FOLLOW);
             self.learned += 1.0;

@@ -179,7 +179,8 @@ impl WindowSums {
             sums.end = sums.end.max(end);
             if matches!(comparison, Comparison::Complete | Comparison::Lacking(..)) {
                 sums.compared += f64::from(block.operations());
-                apply_law(sums, comm, block);
+                let arrivals = block.sums(comparison, comm.usual);
+                apply_law(sums, comm.size(), block.least(), arrivals);
             }
         });
         Coverage::default().with(comparison, block.operations())
@@ -249,8 +250,7 @@ impl WindowSums {
 /// causes an equal part: the Shapley value of the airport game (Littlechild and Owen 1973). A
 /// single late rank causes all of it; ranks that arrive together share it, and no matter which is
 /// the last.
-fn apply_law(sums: &mut CommSums, comm: &Communicator, block: &MatchedBlock) {
-    let (arrivals, size) = (block.sums(comm.usual), comm.size());
+fn apply_law(sums: &mut CommSums, size: usize, least: f32, arrivals: Vec<(usize, f32)>) {
     let Some(shortest) = arrivals.iter().map(|(_, sum)| *sum).reduce(f32::min) else {
         return;
     };
@@ -258,7 +258,7 @@ fn apply_law(sums: &mut CommSums, comm: &Communicator, block: &MatchedBlock) {
     sums.suffered.resize(size, 0.0);
     // Alone, a rank's own waiting is in it.
     sums.transfer += if size > 1 { f64::from(shortest) } else { 0.0 };
-    sums.shortest += f64::from(block.least());
+    sums.shortest += f64::from(least);
     sums.blocks += 1.0;
     for (slot, sum) in &arrivals {
         if let Some(own) = sums.suffered.get_mut(*slot) {

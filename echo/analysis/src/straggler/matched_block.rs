@@ -254,16 +254,17 @@ impl MatchedBlock {
         }
     }
 
-    fn scaled(&self) -> impl Iterator<Item = (usize, f32)> {
+    /// Slots with their sums, scaled to the same number of operations.
+    pub(super) fn scaled(&self) -> impl Iterator<Item = (usize, f32)> {
         let most = self.operations() as f32;
         self.rows()
             .map(move |(slot, row)| (slot, row.sum * (most / row.count as f32)))
     }
 
-    /// Slots with their sums, scaled to the same number of operations, with what is known of a rank
-    /// without times.
-    pub(super) fn sums(&self, usual: f32) -> Vec<(usize, f32)> {
-        let Comparison::Lacking(slot, absent) = self.comparison(usual) else {
+    /// Slots with their sums, scaled to the same number of operations, with what its comparison tells of
+    /// a rank without times.
+    pub(super) fn sums(&self, comparison: Comparison, usual: f32) -> Vec<(usize, f32)> {
+        let Comparison::Lacking(slot, absent) = comparison else {
             return self.scaled().collect();
         };
         let mut sums: Vec<(usize, f32)> = self.scaled().filter(|(own, _)| *own != slot).collect();
@@ -308,7 +309,8 @@ mod tests {
             block.comparison(0.001),
             Comparison::Lacking(2, Absent::Last)
         );
-        assert_eq!(block.sums(0.001), [(0, 0.64), (1, 0.64), (2, 0.064)]);
+        let sums = block.sums(block.comparison(0.001), 0.001);
+        assert_eq!(sums, [(0, 0.64), (1, 0.64), (2, 0.064)]);
     }
 
     #[test]
@@ -318,7 +320,8 @@ mod tests {
             block.comparison(0.001),
             Comparison::Lacking(2, Absent::Like)
         );
-        assert_eq!(block.sums(0.001), [(0, 0.064), (1, 0.064), (2, 0.064)]);
+        let sums = block.sums(block.comparison(0.001), 0.001);
+        assert_eq!(sums, [(0, 0.064), (1, 0.064), (2, 0.064)]);
     }
 
     #[test]
