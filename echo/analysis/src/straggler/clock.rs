@@ -35,7 +35,7 @@ pub(super) fn align(ends: &[(usize, f64)], offsets: &mut [Option<f64>], is_first
 }
 
 /// Aligns the clocks of all ranks by blocks of several ranks each: two ranks without a communicator in
-/// common are aligned by way of others. The job's clock is then the median of theirs.
+/// common are aligned by way of others. The job's clock is then the median of theirs, as of [`center`].
 pub(super) fn align_all(blocks: &[Vec<(usize, f64)>], offsets: &mut [Option<f64>]) {
     loop {
         let known = offsets.iter().flatten().count();
@@ -47,6 +47,12 @@ pub(super) fn align_all(blocks: &[Vec<(usize, f64)>], offsets: &mut [Option<f64>
             break;
         }
     }
+    center(offsets);
+}
+
+/// Makes the job's clock the median of those of its ranks. One rank whose clock is far from the others,
+/// or drifts, would otherwise move it.
+pub(super) fn center(offsets: &mut [Option<f64>]) {
     let middle = median(&offsets.iter().copied().flatten().collect::<Vec<f64>>());
     for offset in offsets.iter_mut().flatten() {
         *offset -= middle.unwrap_or(0.0);

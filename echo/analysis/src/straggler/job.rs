@@ -8,7 +8,7 @@ use echo_core::model::event::Source;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, NodeKey, ProcessKey};
-use crate::straggler::clock::{align, align_all};
+use crate::straggler::clock::{align, align_all, center};
 use crate::straggler::communicator::{CommKey, Communicator, Place};
 use crate::straggler::early::Early;
 use crate::straggler::incident::RankOfJob;
@@ -178,7 +178,9 @@ impl Job {
     /// Matches the early reports in the order of their times, which does not depend on how fast each
     /// agent sent them.
     fn begin(&mut self) {
-        let early = self.early.take().unwrap_or_default();
+        let Some(early) = self.early.take() else {
+            return;
+        };
         let rank = |process: ProcessKey| self.by_process.get(&process).copied();
         let common = early.common_ends(rank, |block| block.end.millis_since(self.origin) / 1e3);
         align_all(&common, &mut self.offsets);
@@ -243,9 +245,7 @@ impl Job {
         let Some(until) = self.reported_until(now) else {
             return false;
         };
-        if self.early.is_some() {
-            self.begin();
-        }
+        self.begin();
         let first = self.next_window;
         for index in 0..self.comms.len() {
             let overdue = self.comms.get_mut(index).map(|comm| comm.overdue(until));
@@ -318,6 +318,7 @@ impl Job {
             })
             .collect();
         self.evaluated = measured.until;
+        center(&mut self.offsets);
         self.peers = measured.ranks.iter().map(|flow| flow.peer).collect();
         if self.judge.incidents.end_stall() {
             self.judge.skip();
