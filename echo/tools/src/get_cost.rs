@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::lifecycle::as_of;
-use crate::quality::Presence;
+use crate::quality::{JobKey, Presence};
 use crate::rates::Currency;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -171,6 +171,11 @@ async fn incidents_of(
     Ok(incidents)
 }
 
+/// Job that an incident is about.
+fn job(incident: &Incident) -> JobKey {
+    (incident.cluster.clone(), incident.job.clone())
+}
+
 /// Priced losses from which the answer is built.
 struct CostBreakdown<'a> {
     bill: Bill<'a>,
@@ -195,7 +200,9 @@ impl<'a> CostBreakdown<'a> {
             bill: bill(rows),
             peer_waits: peer_waits(rows).map(|rows| bill(&rows)),
             savings: bill(&savings(rows)),
-            run_rate: horizon.and_then(|horizon| horizon.run_rate(context, rows)),
+            run_rate: horizon.and_then(|horizon| {
+                horizon.run_rate(context, rows, |id| incidents.get(&id).map(job))
+            }),
             incidents,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, JobId, NodeId, Rank};
 use echo_core::model::event::Origin;
-use echo_core::units::{GpuTime, MILLIS_PER_HOUR, Nanos, Window};
+use echo_core::units::{GpuTime, Nanos, Window};
 use echo_store::Coverage;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -52,7 +52,8 @@ pub struct Presence {
     has_host_evidence: bool,
 }
 
-type JobKey = (ClusterId, Option<JobId>);
+/// A job of a cluster.
+pub type JobKey = (ClusterId, Option<JobId>);
 
 /// A rank on a node of a cluster.
 type Place<'a> = (&'a ClusterId, &'a NodeId, Rank);
@@ -203,15 +204,23 @@ impl Presence {
             .sum()
     }
 
-    /// Difference between the span of all ranks together and the mean span of one rank,
-    /// milliseconds: the part that is due to clock skew.
-    pub fn clock_skew_ms(&self) -> f64 {
-        let Some((first, last)) = self.span else {
-            return 0.0;
-        };
-        let n_ranks = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
-        let seen_ms = self.allocated().hours() * MILLIS_PER_HOUR / f64::from(n_ranks.max(1));
-        last.millis_since(first) - seen_ms
+    /// Each job alone.
+    pub fn by_job(&self) -> BTreeMap<JobKey, Self> {
+        let mut jobs: BTreeMap<JobKey, Vec<Coverage>> = BTreeMap::new();
+        let known = self::jobs(&self.rows);
+        for row in self.rows.iter().filter(|row| row.origin.rank.is_some()) {
+            let job = row.origin.job.as_ref();
+            let job = job.or_else(|| known.get(&place(row)?).copied());
+            let job = (row.origin.cluster.clone(), job.cloned());
+            jobs.entry(job).or_default().push(row.clone());
+        }
+        let presence = |(job, rows)| (job, Self::from_rows(rows));
+        jobs.into_iter().map(presence).collect()
+    }
+
+    /// First and last event of each rank, by the clocks of its hosts.
+    pub fn spans(&self) -> impl Iterator<Item = (Nanos, Nanos)> {
+        self.ranks.values().copied()
     }
 
     /// Share of the expected ranks that reported; `None` when none did.

@@ -12,7 +12,7 @@ use echo_store::Coverage;
 
 use super::bill::{Bill, LineItem, Sum, money};
 use super::run_rate::{RunRate, RunRateHorizon};
-use crate::quality::{DataQuality, Presence};
+use crate::quality::{DataQuality, JobKey, Presence};
 use crate::rates::{Currency, RateClass};
 use crate::{ToolContext, ToolError};
 
@@ -60,21 +60,33 @@ pub async fn losses_by_cluster(
     for row in context.store.lost_time(None, window).await? {
         clusters.entry(row.cluster.clone()).or_default().1.push(row);
     }
-    let losses = clusters
-        .into_iter()
-        .map(|(name, (seen, lost))| (name, ClusterLoss::new(context, window, seen, &lost)));
+    let incidents = context.store.incidents(None, window).await?;
+    let jobs: BTreeMap<IncidentId, JobKey> = incidents
+        .iter()
+        .map(|incident| (incident.id, super::job(incident)))
+        .collect();
+    let losses = clusters.into_iter().map(|(name, (seen, lost))| {
+        let loss = ClusterLoss::new(context, window, seen, (&lost, &jobs));
+        (name, loss)
+    });
     Ok(losses.collect())
 }
 
 impl ClusterLoss {
-    fn new(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
+    fn new(
+        context: &ToolContext,
+        window: Window,
+        rows: Vec<Coverage>,
+        (lost, jobs): (&[LostTime], &BTreeMap<IncidentId, JobKey>),
+    ) -> Self {
         let seen = rows.iter().map(ReportSpan::from);
         let allocated = hours::allocated(window, &seen.collect::<Vec<_>>());
         let presence = Presence::from_rows(rows);
         let bill = Bill::new(lost, window, &context.rates);
         let horizon = RunRateHorizon::from_presence(&presence, window, &context.limits);
         let horizon = horizon.filter(|horizon| !horizon.is_stale(context, window));
-        let run_rate = horizon.and_then(|horizon| horizon.run_rate(context, lost));
+        let run_rate = horizon
+            .and_then(|horizon| horizon.run_rate(context, lost, |id| jobs.get(&id).cloned()));
         Self {
             allocated,
             lost: bill.time(),

@@ -1,13 +1,20 @@
-//! Run rate: the loss per hour, from the most recent events.
+//! Run rate: the loss per hour, from the most recent events of each job.
+//!
+//! Each job has a horizon of its own, so that no job changes the figures of another one by its start, its
+//! end or its delay. Clocks of hosts differ, so the horizon of a job ends at the median of the last events
+//! of its ranks, and is as long as the median of the times between the first and the last event of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use echo_analysis::cost::within;
+use echo_core::ids::IncidentId;
 use echo_core::model::detector_output::LostTime;
+use echo_core::stats::median;
 use echo_core::units::{MILLIS_PER_HOUR, Nanos, Window};
 
 use super::bill::{Bill, LineItem, Sum, money};
-use crate::quality::Presence;
+use crate::quality::{JobKey, Presence};
 use crate::rates::Currency;
 use crate::{Limits, ToolContext};
 
@@ -15,38 +22,47 @@ use crate::{Limits, ToolContext};
 pub(super) struct RunRateHorizon {
     /// Time of the last event.
     pub(super) as_of: Nanos,
-    /// Span from which the run rate is computed.
+    /// Span up to the last event, in which the horizons of the jobs lie but for the errors of clocks.
     pub(super) window: Window,
-    seen_ms: f64,
-    is_covered: bool,
-    /// GPUs that reported in it.
+    /// Jobs that still report.
+    jobs: BTreeMap<JobKey, JobHorizon>,
+    /// GPUs of these jobs; two jobs may have used the same one.
     n_gpus: f64,
 }
 
+/// Horizon of one job.
+struct JobHorizon {
+    /// Span from which the run rate is computed.
+    window: Window,
+    /// Ranks that reported in it, with a GPU each.
+    n_ranks: f64,
+}
+
 impl RunRateHorizon {
-    /// Finds the horizon of a window; `None` without events. The horizon ends with the last event,
-    /// so a rank reported in it exactly when its last event lies in it.
+    /// Finds the horizons of a window; `None` without events. Jobs that ended before the last events of
+    /// others, or of which too few ranks report, have none.
     pub(super) fn from_presence(
         presence: &Presence,
         window: Window,
         limits: &Limits,
     ) -> Option<Self> {
         let (first, last) = presence.span()?;
-        let back = i64::try_from(limits.horizon.as_nanos()).unwrap_or(i64::MAX);
         // The instant after the last event is the first without data.
         let end = window.to().min(last.offset(1));
-        let start = end.offset(-back).max(first).max(window.from());
-        let horizon = Window::new(start, end)?;
-        let recent = presence.since(start);
-        let coverage = recent.coverage();
-        let seen_ms = horizon.millis() - recent.clock_skew_ms();
-        let has_length = seen_ms >= 1.0;
+        let start = end.before(limits.horizon).max(first).max(window.from());
+        let mut jobs = presence.since(start).by_job();
+        jobs.retain(|_, job| {
+            let is_covered = job.coverage() >= Some(limits.min_coverage);
+            let since = end.before(limits.stale_after);
+            is_covered && job.spans().any(|(_, last)| last >= since)
+        });
+        let gpus: BTreeSet<_> = jobs.iter().flat_map(gpus).collect();
+        let horizon = |(key, job)| Some((key, JobHorizon::from_presence(&job)?));
         Some(Self {
             as_of: last,
-            window: horizon,
-            seen_ms,
-            n_gpus: recent.ranks().map(|_| 1.0).sum(),
-            is_covered: has_length && coverage.is_some_and(|share| share >= limits.min_coverage),
+            window: Window::new(start, end)?,
+            n_gpus: gpus.iter().map(|_| 1.0).sum(),
+            jobs: jobs.into_iter().filter_map(horizon).collect(),
         })
     }
 
@@ -57,29 +73,85 @@ impl RunRateHorizon {
         end.millis_since(self.as_of) > context.limits.stale_after.as_secs_f64() * 1e3
     }
 
-    /// Computes the loss per hour within the horizon; `None` when too few ranks reported in it. At
-    /// most all GPUs are lost: clocks differ, and a hang is judged up to a later instant than the
-    /// last event.
+    /// Computes the loss per hour within the horizons, of incidents with these jobs; `None` when too few
+    /// ranks of each job reported. At most all GPUs are lost: clocks differ, and a hang is judged up to
+    /// a later instant than the last event.
     pub(super) fn run_rate<'a>(
         &self,
         context: &'a ToolContext,
         rows: &[LostTime],
+        job_of: impl Fn(IncidentId) -> Option<JobKey>,
     ) -> Option<RunRate<'a>> {
-        let mut lost = within(rows, self.window);
-        // Scale before pricing, so that rounding to a millionth is not scaled with it.
-        for row in &mut lost {
-            row.lost_gpu_ms *= MILLIS_PER_HOUR / self.seen_ms;
+        if self.jobs.is_empty() {
+            return None;
         }
-        self.is_covered.then(|| {
-            let mut per_hour = Bill::new(&lost, self.window, &context.rates);
-            let n_lost = per_hour.time().hours();
-            if n_lost > self.n_gpus {
-                for row in &mut lost {
-                    row.lost_gpu_ms *= self.n_gpus / n_lost;
-                }
-                per_hour = Bill::new(&lost, self.window, &context.rates);
+        let mut by_job: BTreeMap<JobKey, Vec<LostTime>> = BTreeMap::new();
+        for row in rows {
+            if let Some(job) = job_of(row.incident) {
+                by_job.entry(job).or_default().push(row.clone());
             }
-            RunRate { per_hour }
+        }
+        let bill = |rows: &[LostTime]| Bill::new(rows, self.window, &context.rates);
+        let hours = |rows: &[LostTime]| bill(rows).time().hours();
+        let mut lost = Vec::new();
+        for (job, horizon) in &self.jobs {
+            let mut own = within(by_job.get(job).map_or(&[], Vec::as_slice), horizon.window);
+            // Scale before pricing, so that rounding to a millionth is not scaled with it.
+            scale(&mut own, MILLIS_PER_HOUR / horizon.window.millis());
+            let n_lost = hours(&own);
+            scale(&mut own, (horizon.n_ranks / n_lost).min(1.0));
+            lost.append(&mut own);
+        }
+        let n_lost = hours(&lost);
+        scale(&mut lost, (self.n_gpus / n_lost).min(1.0));
+        Some(RunRate {
+            per_hour: bill(&lost),
+        })
+    }
+}
+
+/// GPUs of the ranks of a job: by their identity, or one for each rank.
+fn gpus<'a>(
+    (job, presence): (&'a JobKey, &'a Presence),
+) -> impl Iterator<Item = (Option<&'a JobKey>, String)> {
+    presence.ranks().map(move |origin| {
+        let rank = || {
+            origin
+                .rank
+                .map_or_else(String::new, |rank| rank.rank().to_string())
+        };
+        match &origin.gpu_uuid {
+            Some(uuid) => (None, uuid.to_string()),
+            None => (Some(job), rank()),
+        }
+    })
+}
+
+fn scale(rows: &mut [LostTime], factor: f64) {
+    for row in rows {
+        row.lost_gpu_ms *= factor;
+    }
+}
+
+impl JobHorizon {
+    /// Finds the horizon of a job in the recent part of its reports; `None` if that has no length.
+    fn from_presence(job: &Presence) -> Option<Self> {
+        let (origin, _) = job.span()?;
+        let millis = |values: Vec<f64>| Duration::try_from_secs_f64(median(&values)? / 1e3).ok();
+        let spans: Vec<(Nanos, Nanos)> = job.spans().collect();
+        let last = spans
+            .iter()
+            .map(|(_, last)| last.millis_since(origin))
+            .collect();
+        let length = spans
+            .iter()
+            .map(|(first, last)| last.millis_since(*first))
+            .collect();
+        let end = origin.after(millis(last)?).offset(1);
+        let window = Window::new(end.before(millis(length)?), end)?;
+        (window.millis() >= 1.0).then(|| Self {
+            window,
+            n_ranks: spans.iter().map(|_| 1.0).sum(),
         })
     }
 }
@@ -112,3 +184,6 @@ impl<'a> RunRate<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use echo_core::ids::{IncidentId, RankInJob};
+use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
+use echo_core::model::event::{BatchKey, EventBatch, Origin};
+use echo_core::units::Window;
+
+use super::super::GetCost;
+use super::super::answer::Cost;
+use super::super::by_cluster::losses_by_cluster;
+use crate::ToolContext;
+use crate::fixture::{at, batch, context, culprit, empty, lost};
+use crate::tool::Tool;
+
+/// GPU-hours per hour of the fixture: four GPUs lose a tenth of their time.
+const OF_LLAMA: f64 = 0.4;
+
+/// Reports of another job of the cluster.
+fn other_job(n_ranks: u32, reported: Range<u32>, seconds: RangeInclusive<i64>) -> EventBatch {
+    let mut other = batch(reported, seconds);
+    other.key = BatchKey::Content(10_000);
+    for event in &mut other.events {
+        let rank = i64::from(event.origin.rank.unwrap().rank().value());
+        event.origin = Arc::new(Origin {
+            job: Some("other".parse().unwrap()),
+            node: "node-7".parse().unwrap(),
+            rank: Some(RankInJob::new(rank, Some(n_ranks.into())).unwrap()),
+            ..Origin::clone(&event.origin)
+        });
+    }
+    other
+}
+
+/// Incident of the other job.
+fn other_incident() -> Incident {
+    Incident {
+        id: IncidentId::new(0x18),
+        job: Some("other".parse().unwrap()),
+        ..culprit()
+    }
+}
+
+/// All of the time of four GPUs is lost to the other job in these seconds.
+fn all_lost(seconds: Range<i64>) -> DetectorOutput {
+    let incident = other_incident();
+    let rows = seconds.step_by(5).map(|second| LostTime {
+        n_ranks: 4,
+        lost_gpu_ms: 20_000.0,
+        ..lost(&incident, "node-7", Some("NVIDIA H200"), second)
+    });
+    DetectorOutput {
+        lost: rows.collect(),
+        incidents: vec![incident],
+        ..DetectorOutput::default()
+    }
+}
+
+async fn cost(context: &ToolContext) -> Cost {
+    let tool = GetCost {
+        window: Some("15m".parse().unwrap()),
+        ..GetCost::default()
+    };
+    let answer = tool.run(context).await.unwrap();
+    let scraped = losses_by_cluster(context, Window::new(at(-300), at(600)).unwrap()).await;
+    let scraped = &scraped.unwrap()[&"prod".parse().unwrap()];
+    // What `/metrics` says.
+    let per_hour = scraped.per_hour.as_ref().map(|loss| loss.gpu_hours);
+    assert_eq!(per_hour, answer.lost_gpu_hours_per_hour);
+    answer
+}
+
+fn assert_near(found: Option<f64>, expected: f64, why: &str) {
+    let is_near = found.is_some_and(|found| (found / expected - 1.0).abs() < 1e-6);
+    assert!(is_near, "{why}: {found:?} instead of {expected}");
+}
+
+#[tokio::test]
+async fn no_job_changes_the_figures_of_another_one() {
+    let others = [
+        ("that begins", other_job(4, 0..4, 590..=600)),
+        ("of which few ranks report", other_job(64, 0..4, 590..=600)),
+        ("that has ended", other_job(4, 0..4, 0..=400)),
+        ("that ends", other_job(4, 0..4, 0..=560)),
+        ("that is delayed", other_job(4, 0..4, 300..=575)),
+        ("with a rank alone", other_job(1, 0..1, 0..=600)),
+    ];
+    for (why, events) in others {
+        let context = context().await;
+        context.store.append(events).await.unwrap();
+        let answer = cost(&context).await;
+        assert_near(answer.lost_gpu_hours_per_hour, OF_LLAMA, why);
+        assert_near(answer.run_rate_per_hour, OF_LLAMA * 3.8, why);
+    }
+}
+
+#[tokio::test]
+async fn the_rates_of_jobs_add_up_and_none_loses_more_gpus_than_it_has() {
+    // Its horizon is as long as it has reported.
+    for begin in [570, 590] {
+        let context = context().await;
+        context
+            .store
+            .append(other_job(4, 0..4, begin..=600))
+            .await
+            .unwrap();
+        context
+            .store
+            .store_verdicts(all_lost(begin..600))
+            .await
+            .unwrap();
+        let answer = cost(&context).await;
+        assert_near(answer.lost_gpu_hours_per_hour, OF_LLAMA + 4.0, "began");
+    }
+    // Of a job that has ended, nothing is lost now.
+    let context = context().await;
+    context
+        .store
+        .append(other_job(4, 0..4, 0..=500))
+        .await
+        .unwrap();
+    context
+        .store
+        .store_verdicts(all_lost(400..500))
+        .await
+        .unwrap();
+    let answer = cost(&context).await;
+    assert_near(answer.lost_gpu_hours_per_hour, OF_LLAMA, "ended");
+}
+
+#[tokio::test]
+async fn clocks_that_differ_by_seconds_change_the_rate_by_their_part_of_the_horizon() {
+    let context = empty();
+    for rank in 0..4 {
+        let mut events = batch(rank..rank + 1, 0..=600);
+        for event in &mut events.events {
+            event.timestamp = event
+                .timestamp
+                .offset((i64::from(rank) * 2 - 3) * 4_000_000_000);
+        }
+        events.key = BatchKey::Content(20_000 + u128::from(rank));
+        context.store.append(events).await.unwrap();
+    }
+    context
+        .store
+        .store_verdicts(crate::fixture::detector_output())
+        .await
+        .unwrap();
+    let answer = cost(&context).await;
+    let rate = answer.lost_gpu_hours_per_hour.unwrap();
+    assert!((rate / OF_LLAMA - 1.0).abs() < 0.05, "{rate}");
+    assert_eq!(answer.contributors[0].rank, Some(2));
+}
