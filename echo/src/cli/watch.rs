@@ -41,7 +41,8 @@ impl WatchArgs {
         query(screen)?;
         loop {
             screen.flush()?;
-            runtime.block_on(tokio::time::sleep(Duration::from_secs(seconds)));
+            // A timer is made within the runtime.
+            runtime.block_on(async { tokio::time::sleep(Duration::from_secs(seconds)).await });
             screen.clear()?;
             match query(screen) {
                 Err(CliError::Output(error)) => return Err(error.into()),
@@ -49,5 +50,39 @@ impl WatchArgs {
                 Ok(()) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::{Error, ErrorKind, Write};
+    use std::time::Duration;
+
+    use super::WatchArgs;
+    use crate::cli::CliError;
+    use crate::cli::screen::Screen;
+
+    #[test]
+    fn a_query_is_repeated_until_its_output_is_closed() {
+        let (mut shown, round) = (Vec::new(), Cell::new(0));
+        let query = |screen: &mut Screen<'_>| {
+            round.set(round.get() + 1);
+            match round.get() {
+                2 => Err(CliError::Timeout {
+                    server: "echo".to_owned(),
+                    timeout: Duration::from_secs(1),
+                }),
+                4 => Err(CliError::Output(Error::from(ErrorKind::BrokenPipe))),
+                round => Ok(writeln!(screen, "round {round}")?),
+            }
+        };
+        let watch = WatchArgs { watch: Some(1) };
+        let ended = watch.repeat(&mut Screen::plain(&mut shown), query);
+        assert!(matches!(ended, Err(CliError::Output(_))), "{ended:?}");
+        let shown = String::from_utf8(shown).unwrap();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[1].starts_with("no response from echo"), "{shown}");
+        assert_eq!([lines[0], lines[2]], ["round 1", "round 3"]);
     }
 }
