@@ -699,7 +699,7 @@ COMMENT ON COLUMN verdicts.revised_ns IS 'Time at which Echo stored this state, 
 COMMENT ON COLUMN verdicts.cluster_id IS 'Cluster of the cohort.';
 COMMENT ON COLUMN verdicts.job IS 'Job of the cohort.';
 COMMENT ON COLUMN verdicts.cohort IS 'Cohort whose ranks were compared.';
-COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, late_node, network, stall, hang, identity_conflict or unhealthy_node.';
+COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, late_node, network, stall, hang, crash, identity_conflict or unhealthy_node.';
 COMMENT ON COLUMN verdicts.finding_reason IS 'Details of a condition.';
 COMMENT ON COLUMN verdicts.rank IS 'Rank that holds back the cohort.';
 COMMENT ON COLUMN verdicts.node_id IS 'Node of that rank, or the node of an unhealthy_node.';

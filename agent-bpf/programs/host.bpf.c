@@ -53,6 +53,7 @@ struct task_struct {
 	int tgid;
 	unsigned int __state;
 	unsigned int in_iowait : 1;
+	int exit_code;
 	char comm[TASK_NAME_BYTES];
 	struct files_struct *files;
 	struct sched_entity se;
@@ -179,6 +180,14 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } tcp_retransmits SEC(".maps");
+
+/* The agent removes what it has read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, struct exit_status);
+} exits SEC(".maps");
 
 static __always_inline struct host_sum *sum_of(u32 tgid)
 {
@@ -679,6 +688,21 @@ SEC("tp_btf/softirq_exit")
 int BPF_PROG(on_softirq_exit)
 {
 	return interrupt_ends();
+}
+
+/* The first thread of a process has its status, whichever thread ended it. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	u32 tgid = task->tgid;
+	struct exit_status exit = {};
+
+	if (task->pid != task->tgid || !bpf_map_lookup_elem(&traced, &tgid))
+		return 0;
+	exit.at_ns = bpf_ktime_get_ns();
+	exit.status = task->exit_code;
+	bpf_map_update_elem(&exits, &tgid, &exit, BPF_ANY);
+	return 0;
 }
 
 SEC("tp_btf/mm_page_alloc")

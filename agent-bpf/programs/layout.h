@@ -112,6 +112,13 @@ struct sum_key {
 	u32 op;
 };
 
+/* How a process ended: its wait status, as of wait(2). */
+struct exit_status {
+	u64 at_ns;
+	u32 status;
+	u32 unused;
+};
+
 /* Counters of one function in one process, on one CPU. */
 struct sum {
 	u64 calls;

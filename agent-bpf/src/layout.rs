@@ -7,7 +7,7 @@ mod losses;
 mod plugin_record;
 
 pub use crate::layout::durations::{FIRST_BUCKET, FunctionHistogram, LaunchSizeCounts};
-pub use crate::layout::host::{DelayKey, DelayKind, DelaySum, HostSum};
+pub use crate::layout::host::{DelayKey, DelayKind, DelaySum, ExitRecord, HostSum};
 pub use crate::layout::losses::Losses;
 pub(crate) use crate::layout::plugin_record::EVENT_BYTES as PLUGIN_EVENT_BYTES;
 pub use crate::layout::plugin_record::{PluginRecord, RECORD_BYTES};

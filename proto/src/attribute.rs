@@ -121,6 +121,14 @@ pub const WAITING_MS: &str = "fleet.waiting_ms";
 /// absent otherwise.
 pub const STOPPED: &str = "fleet.stopped";
 
+/// On [`crate::metric::ISSUED`]: number of the signal that killed the process, at the time of the point;
+/// absent otherwise.
+pub const EXIT_SIGNAL: &str = "fleet.exit_signal";
+
+/// On [`crate::metric::ISSUED`]: what the process returned when it ended at the time of the point; absent
+/// otherwise.
+pub const EXIT_CODE: &str = "fleet.exit_code";
+
 /// On [`crate::metric::PREEMPTED_BY`]: name of the task, or [`OTHER_TASKS`].
 pub const TASK: &str = "fleet.task";
 

@@ -59,6 +59,24 @@ pub struct DelaySum {
     pub cpu: u32,
 }
 
+/// End of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitRecord {
+    /// Time, nanoseconds of the monotonic clock.
+    pub at_ns: u64,
+    /// Wait status, as of wait(2).
+    pub status: u32,
+}
+
+impl ExitRecord {
+    /// Parses a `struct exit_status`.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let (at_ns, status) = (fields.u64()?, fields.u32()?);
+        Some(Self { at_ns, status })
+    }
+}
+
 impl HostSum {
     /// Adds a `struct host_sum` of one CPU.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<()> {

@@ -3,8 +3,8 @@
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
 use crate::layout::{
-    self, CallRecord, CallSum, CommRecord, DelayKey, DelaySum, FunctionHistogram, FunctionSum,
-    HostSum, LaunchSizeCounts, Losses,
+    self, CallRecord, CallSum, CommRecord, DelayKey, DelaySum, ExitRecord, FunctionHistogram,
+    FunctionSum, HostSum, LaunchSizeCounts, Losses,
 };
 use crate::programs::attach::missing;
 
@@ -31,6 +31,7 @@ pub struct HostMaps {
     delays: MapHandle,
     processes: MapHandle,
     tcp_retransmits: MapHandle,
+    exits: MapHandle,
 }
 
 pub(super) fn map(object: &Object, name: &str) -> Result<MapHandle, libbpf_rs::Error> {
@@ -195,6 +196,7 @@ impl HostMaps {
             delays: map(host, "delays")?,
             processes: map(host, "processes")?,
             tcp_retransmits: map(host, "tcp_retransmits")?,
+            exits: map(host, "exits")?,
         })
     }
 
@@ -229,9 +231,15 @@ impl HostMaps {
         total(&self.tcp_retransmits, 0)
     }
 
+    /// Returns how a traced process ended; `None` if it was not seen to end.
+    pub fn exit(&self, tgid: u32) -> Option<ExitRecord> {
+        let record = self.exits.lookup(&tgid.to_ne_bytes(), MapFlags::ANY);
+        ExitRecord::parse(&record.ok()??)
+    }
+
     /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
-        for processes in [&self.sums, &self.processes] {
+        for processes in [&self.sums, &self.processes, &self.exits] {
             delete(processes, &[tgid.to_ne_bytes().to_vec()]);
         }
         self.remove_delays(|key| key.tgid == tgid);

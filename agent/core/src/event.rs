@@ -2,6 +2,7 @@
 //! source's monotonic clock.
 
 mod delay;
+mod exit;
 mod gpu;
 mod in_flight;
 mod latency;
@@ -11,6 +12,7 @@ mod stack;
 pub use crate::event::delay::{
     BlockReason, BlockedTime, DelaySample, Delays, MAX_NAMED_TASKS, OTHER_TASKS, Pressure, TaskTime,
 };
+pub use crate::event::exit::{Exit, ExitStatus};
 pub use crate::event::gpu::{CommState, GpuOperation, GpuSpan};
 pub use crate::event::in_flight::{CallProbes, InFlight, Unprobed};
 pub use crate::event::latency::{CallDurations, FunctionDurations, LaunchSizes, LogHistogram};
@@ -218,6 +220,8 @@ pub struct Ended {
     pub ts_ns: u64,
     /// The process.
     pub pid: u32,
+    /// How it ended; `None` if the source did not see that.
+    pub exit: Option<Exit>,
 }
 
 /// Kernel launches of one process over a short window.

@@ -14,7 +14,7 @@ use fleet_proto::policy::PolicySet;
 use crate::batch::{
     AgentCounters, Batch, ResourcePoints, ResourceReport, ResourceVerdicts, VerdictBatch,
 };
-use crate::event::{Call, Event, Labels, Process, Started};
+use crate::event::{Call, Event, Exit, Labels, Process, Started};
 use crate::explain::Explainer;
 pub use crate::host::clock::WallClock;
 pub use crate::host::late::LateProcess;
@@ -129,7 +129,7 @@ impl Host {
         self.explainer.on_event(event);
         match event {
             Event::Started(started) => self.start(started),
-            Event::Ended(ended) => self.end(ended.pid),
+            Event::Ended(ended) => self.end(ended.pid, ended.exit),
             Event::Call(call) => self.call(call, Pipeline::on_call),
             Event::Returned(call) => self.call(call, Pipeline::on_return),
             Event::Entered(entered) => {
@@ -194,7 +194,12 @@ impl Host {
     /// The driver of the source calls this as time passes, even when no process does anything.
     pub fn tick(&mut self, now_ns: u64) -> Option<Batch> {
         self.now_ns = self.now_ns.max(now_ns);
-        let pids: Vec<u32> = self.pipelines.keys().copied().collect();
+        // Those that have ended are only kept until their last points are sent.
+        let live = self
+            .pipelines
+            .keys()
+            .filter(|pid| !self.ended.contains(pid));
+        let pids: Vec<u32> = live.copied().collect();
         for pid in pids {
             if let Some(pipeline) = self.pipelines.get_mut(&pid) {
                 pipeline.tick(now_ns);
@@ -207,7 +212,7 @@ impl Host {
 
     fn start(&mut self, started: &Started) -> Option<Batch> {
         let pid = started.process.pid;
-        let last = self.end(pid);
+        let last = self.end(pid, None);
         self.forget(pid);
         self.labels.insert(pid, started.labels.clone());
         let pipeline = Pipeline::new(started.process, self.rule);
@@ -217,8 +222,8 @@ impl Host {
 
     /// Ends one process and returns all pending points, since they cannot be attributed once the
     /// process is forgotten.
-    fn end(&mut self, pid: u32) -> Option<Batch> {
-        self.pipelines.get_mut(&pid)?.finish(Ending::Complete);
+    fn end(&mut self, pid: u32, exit: Option<Exit>) -> Option<Batch> {
+        self.pipelines.get_mut(&pid)?.end(exit);
         self.collect(pid);
         self.ended.insert(pid);
         self.has_pending().then(|| self.batch())

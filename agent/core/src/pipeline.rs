@@ -21,7 +21,7 @@ use crate::activity::ActivityTracker;
 pub use crate::block_size::BlockRule;
 use crate::correlate::{Correlator, Observation, Scope};
 use crate::discover::{CommIndex, CommTable};
-use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
+use crate::event::{Activity, Call, ContextSwitch, Entered, Exit, Operation, Process};
 use crate::iteration_pattern::IterationPattern;
 use crate::operation_sums::OperationSums;
 use crate::operation_sums::host_waits::HostWaits;
@@ -182,6 +182,12 @@ impl Pipeline {
         }
     }
 
+    /// Ends the pipeline of a process that has ended.
+    pub fn end(&mut self, exit: Option<Exit>) {
+        self.progress.set_exit(exit);
+        self.finish(Ending::Complete);
+    }
+
     /// Ends the pipeline.
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
@@ -189,8 +195,8 @@ impl Pipeline {
         self.operation_sums.finish();
         self.host_waits.finish();
         self.flush_activity();
-        if let Some(last_ns) = self.progress.last_entry_ns() {
-            self.report_progress(last_ns);
+        if let Some(end_ns) = self.progress.end_ns() {
+            self.report_progress(end_ns);
         }
         match ending {
             Ending::Complete => self.flush(),

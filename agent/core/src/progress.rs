@@ -9,7 +9,7 @@ use fleet_proto::metric;
 
 use crate::correlate::Issued;
 use crate::discover::{Comm, CommIndex};
-use crate::event::Op;
+use crate::event::{Exit, Op};
 use crate::signal::{Block, Point, Role, Value, millis};
 
 /// Interval between reports, nanoseconds of the source's clock: below the 5 s of the contract by
@@ -26,6 +26,7 @@ pub struct Progress {
     /// Start of the current wait for the GPU, by thread.
     waiting_since_ns: BTreeMap<u32, u64>,
     is_stopped: bool,
+    exit: Option<Exit>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +62,18 @@ impl Progress {
     /// Sets whether the process is stopped by a signal or a debugger.
     pub fn set_stopped(&mut self, is_stopped: bool) {
         self.is_stopped = is_stopped;
+    }
+
+    /// Sets how the process ended; `None` if that was not seen.
+    pub fn set_exit(&mut self, exit: Option<Exit>) {
+        self.exit = exit;
+    }
+
+    /// Returns the time of the last report: the end of the process if it was seen, else the entry of the
+    /// last collective, nanoseconds; `None` before the first.
+    pub fn end_ns(&self) -> Option<u64> {
+        let exit_ns = self.exit.map(|exit| exit.ts_ns);
+        self.last_entry_ns.map(|last_ns| exit_ns.unwrap_or(last_ns))
     }
 
     /// Removes a communicator that was destroyed.
@@ -111,6 +124,7 @@ impl Progress {
                 total: last.seq + 1,
                 waiting_ms: self.waiting_ms(now_ns),
                 is_stopped: self.is_stopped,
+                exit: self.exit.map(|exit| exit.status),
             },
         })
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::event::{Op, Operation};
+use crate::event::{ExitStatus, Op, Operation};
 
 /// Identity of a communicator: a hash of its unique id, equal on all its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,6 +132,8 @@ pub enum Value {
         waiting_ms: f64,
         /// Set while the process is stopped by a signal or a debugger.
         is_stopped: bool,
+        /// How the process ended; `None` while it lives, or if that was not seen.
+        exit: Option<ExitStatus>,
     },
     /// Summary of samples, with selected samples.
     Summary {

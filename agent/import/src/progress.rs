@@ -141,6 +141,7 @@ fn report(issued: &[Issued], time: Duration) -> Vec<Point> {
                 0.0
             },
             is_stopped: false,
+            exit: None,
         },
     };
     issued.iter().map(point).collect()

@@ -230,9 +230,14 @@ impl Live {
             let events = polled.detached.len() as u64;
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
         }
-        let over = polled.exited.iter().chain(&polled.detached);
+        let exited = polled
+            .exited
+            .iter()
+            .map(|pid| (*pid, self.watch.exit(*pid)));
+        let detached = polled.detached.iter().map(|pid| (*pid, None));
+        let over = exited.chain(detached);
         self.ending
-            .extend(over.map(|pid| Ended { ts_ns, pid: *pid }));
+            .extend(over.map(|(pid, exit)| Ended { ts_ns, pid, exit }));
     }
 
     fn emit_call_event(&mut self, seen: &CallEvent) {

@@ -118,7 +118,8 @@ impl Agent {
                 Event::Ended(ended) => {
                     // Processes without a rank are measured as well.
                     if self.conditions.remove_process(ended.pid) {
-                        tracing::info!(pid = ended.pid, "a rank ended");
+                        let exit = ended.exit.map(|exit| exit.status.to_string());
+                        tracing::info!(pid = ended.pid, exit, "a rank ended");
                     }
                     if let Some(ras) = &mut self.ras {
                         ras.remove_process(ended.pid);

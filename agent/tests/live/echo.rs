@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::task::Poll;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::{Gpu, Linking, agent};
@@ -245,6 +246,37 @@ fn the_rank_that_a_hanging_job_waits_for_is_sampled_without_being_asked() {
         assert!(summary.contains(part), "{part}: {summary}");
     }
     drop(job);
+    running.stop();
+}
+
+#[test]
+#[needs(PROBES, ECHO)]
+fn a_killed_rank_is_named_by_echo_though_its_job_ends_at_once() {
+    let gpu = Gpu::new();
+    let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
+    let mut running = reporting(&echo, &["--pin=none"]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 4, 0, &["step=4", "compute=50", &end]);
+    running.follow(&gpu, &job);
+    running.wait_for_metric("fleet_agent_points_sent_total", |sent| sent > 50);
+    job.end(2, Signal::KILL);
+    // As launchers do.
+    for peer in [0, 1, 3] {
+        job.end(peer, Signal::TERM);
+    }
+    let crash = wait_for("the crash", || {
+        let answer = echo.outliers().unwrap_or_default();
+        let conditions = answer["conditions"].as_array().into_iter().flatten();
+        let crash = conditions.into_iter().find(|one| one["kind"] == "crash");
+        crash.cloned().ok_or(answer)
+    });
+    assert_eq!(crash["ranks"], json!([2]), "{crash:#}");
+    let reason = crash["reason"].as_str().unwrap();
+    let is_killed = reason.starts_with("the process of rank 2 ended by SIGKILL; after it ended ");
+    assert!(
+        is_killed && reason.contains("rank 3 by SIGTERM"),
+        "{reason}"
+    );
     running.stop();
 }
 

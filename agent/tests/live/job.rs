@@ -134,6 +134,17 @@ impl Job {
         self.ranks.iter().map(|rank| rank.pid).collect()
     }
 
+    /// Ends a rank by a signal, and waits for its end.
+    pub(crate) fn end(&self, rank: usize, signal: Signal) {
+        let rank = &self.ranks[rank];
+        rank.is_over.store(true, Ordering::Relaxed);
+        let pid = i32::try_from(rank.pid).ok().and_then(Pid::from_raw);
+        kill_process(pid.unwrap(), signal).unwrap();
+        wait_for("the end of the rank", || {
+            rank.ending.is_finished().then_some(()).ok_or("it runs")
+        });
+    }
+
     /// Waits for the end; returns what each process printed.
     pub(crate) fn outputs(mut self) -> Vec<String> {
         let outputs = self.ranks.drain(..).map(|rank| {

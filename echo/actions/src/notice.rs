@@ -12,13 +12,21 @@ pub enum Blame {
     Device,
     /// It did not join an operation, which therefore does not end.
     Hang,
+    /// Its process ended by a signal or with an error.
+    Crash,
     /// It is late, and nothing tells why.
     Unknown,
 }
 
 impl Blame {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Host, Self::Device, Self::Hang, Self::Unknown];
+    pub const ALL: [Self; 5] = [
+        Self::Host,
+        Self::Device,
+        Self::Hang,
+        Self::Crash,
+        Self::Unknown,
+    ];
 
     /// Those for which a rule without `classes` acts.
     pub const USUAL: [Self; 3] = [Self::Host, Self::Device, Self::Hang];
@@ -29,6 +37,7 @@ impl Blame {
             Self::Host => "host",
             Self::Device => "device",
             Self::Hang => "hang",
+            Self::Crash => "crash",
             Self::Unknown => CauseClass::Inconclusive.name(),
         }
     }
@@ -97,6 +106,9 @@ impl Notice {
         let (rank, incident) = (self.rank, &self.incident_id);
         if self.class == Blame::Hang.name() {
             return format!("hang: rank {rank} holds back its job, incident {incident}");
+        }
+        if self.class == Blame::Crash.name() {
+            return format!("crash: the process of rank {rank} ended, incident {incident}");
         }
         format!(
             "straggler: rank {rank}, {:.1} ms late, incident {incident}",

@@ -61,6 +61,11 @@ pub fn for_condition(condition: &Condition) -> Vec<String> {
              fleet-agent stacks --pid {PID}",
             ranks(&condition.ranks, "a rank")
         ),
+        ConditionKind::Crash => format!(
+            "read the end of the log of {}, and the kernel's log of its host: journalctl -k has the processes \
+             that were killed for memory (oom-kill) and the errors of GPUs (Xid)",
+            ranks(&condition.ranks, "the first rank that ended")
+        ),
         ConditionKind::IdentityConflict => {
             "give each process of the job a rank of its own (RANK), and each job a name of its own".to_owned()
         }

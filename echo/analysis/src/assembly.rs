@@ -15,6 +15,7 @@ use echo_core::model::detector_output::Incident;
 use echo_core::model::event::{OpSample, SeqRange, StoredEvent, Summary};
 use echo_core::units::{Nanos, Window};
 
+pub mod exit;
 mod job;
 mod open_blocks;
 mod plausibility;

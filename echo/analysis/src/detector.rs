@@ -11,7 +11,9 @@ use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::model::event::StoredEvent;
 use echo_core::units::Nanos;
 
+use crate::assembly::progress::Progress;
 use crate::assembly::{Assembly, CohortBlock, CohortKey};
+use crate::crash::crash;
 use crate::hang::HangTimeouts;
 use crate::iteration_clock::IterationClock;
 use crate::policy_input::{PolicyInput, PolicyInputs};
@@ -85,7 +87,7 @@ impl Detector {
             let since_ms = now.millis_since(self.last_hang_check);
             if !(0.0..self.next_hang_check_ms).contains(&since_ms) {
                 (self.last_hang_check, self.next_hang_check_ms) = (now, HANG_CHECK_EVERY_MS);
-                output.append(self.update_hangs(now));
+                output.append(self.update_hangs(now, |_| true));
                 output.append(self.find_conflicts(now));
             }
         }
@@ -128,10 +130,17 @@ impl Detector {
         lost.unwrap_or_default()
     }
 
-    /// Finds operations that do not end, at an instant of arrival time.
-    fn update_hangs(&mut self, now: Nanos) -> DetectorOutput {
+    /// Finds jobs that have crashed by `now` (arrival time): at once, because no rank of theirs may
+    /// report any more, and their ranks have said so before they fell silent.
+    pub fn find_crashed_jobs(&mut self, now: Nanos) -> DetectorOutput {
+        self.update_hangs(now, |progress| crash(progress, now).is_some())
+    }
+
+    /// Finds operations that do not end in some of the jobs, at an instant of arrival time.
+    fn update_hangs(&mut self, now: Nanos, is_due: impl Fn(&Progress) -> bool) -> DetectorOutput {
         let mut output = DetectorOutput::default();
-        for (job, progress) in self.assembly.progress() {
+        let due = self.assembly.progress();
+        for (job, progress) in due.filter(|(_, progress)| is_due(progress)) {
             let clock = self.iterations.get(job);
             let usual_ms = clock.and_then(IterationClock::usual_ms);
             let usual_ms = usual_ms.unwrap_or(0.0);
@@ -161,7 +170,7 @@ impl Detector {
     /// the jobs.
     pub fn end_silent_jobs(&mut self, now: Nanos) -> DetectorOutput {
         let mut output = self.end_waiting();
-        output.append(self.update_hangs(now));
+        output.append(self.update_hangs(now, |_| true));
         let end_after_ms = self.settings.end_after_ms;
         output.append(self.stragglers.end_silent(now, end_after_ms));
         for job in &self.assembly.take_ended(now, end_after_ms) {

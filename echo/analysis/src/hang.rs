@@ -16,6 +16,7 @@ use echo_core::units::Nanos;
 use fleet_hang::{Blocked, Group, Job, Process, analyse};
 
 use crate::assembly::progress::{Position, Progress};
+use crate::crash::{Crash, crash};
 
 /// An operation that does not end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Hang {
     pub last_report: Nanos,
     /// True if it may still end, because it has lasted only a short time.
     pub is_stall: bool,
+    /// The crash for which it cannot end.
+    pub crash: Option<Crash>,
 }
 
 /// Limits on the duration of an operation.
@@ -80,6 +83,38 @@ pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Han
         found.extend(search.standstill());
     }
     found
+}
+
+/// Hang of a job whose other ranks wait for one that has ended, at `now` (arrival time). No limit of time
+/// applies: nothing can end without the process.
+pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
+    let crash = crash(progress, now)?;
+    let mut comms = progress.comms();
+    let (comm, own) = comms.find_map(|(comm, ranks)| Some((comm, ranks.get(&crash.first)?)))?;
+    let missing: Vec<Rank> = crash.named().into_iter().collect();
+    // Clocks of ranks are not compared: the duration is that of the one that has waited longest.
+    let positions = progress.comms().flat_map(|(_, ranks)| ranks);
+    let others = positions.filter(|(rank, _)| **rank != crash.first);
+    let waited = others.map(|(_, other)| other.last_timestamp.millis_since(other.advanced_at));
+    let waited = Duration::try_from_secs_f64(waited.fold(0.0, f64::max) / 1e3);
+    Some(Hang {
+        comm,
+        seq: own.issued,
+        since: crash.end.at,
+        last_report: crash.end.at.after(waited.unwrap_or_default()),
+        entered: progress
+            .ranks()
+            .filter(|rank| !missing.contains(rank))
+            .collect(),
+        missing,
+        links: Vec::new(),
+        is_standstill: false,
+        stopped: Vec::new(),
+        silent: Vec::new(),
+        unknown: Vec::new(),
+        is_stall: false,
+        crash: Some(crash),
+    })
 }
 
 /// Start of the synchronisation in which a rank is blocked, by its own clock.
@@ -242,6 +277,7 @@ impl HangSearch<'_> {
             is_standstill: false,
             unknown: ranks(&one.unknown),
             is_stall: !is_hang,
+            crash: None,
         })
     }
 
@@ -302,6 +338,7 @@ impl HangSearch<'_> {
             silent: silent.iter().map(|(rank, _)| **rank).collect(),
             unknown: Vec::new(),
             is_stall: !is_hang,
+            crash: None,
         })
     }
 

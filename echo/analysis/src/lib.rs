@@ -84,6 +84,7 @@ pub mod advice;
 pub mod assembly;
 mod attributes;
 pub mod cost;
+pub mod crash;
 pub mod detector;
 pub mod evidence;
 pub mod hang;

@@ -11,7 +11,7 @@ const MAX_NAMED: usize = 4;
 
 /// Returns whether a condition stops its job, so that no slowdown of iterations can be measured.
 pub(super) fn stops_job(condition: &Value) -> bool {
-    matches!(text(condition, "kind").as_str(), "hang" | "stall")
+    matches!(text(condition, "kind").as_str(), "hang" | "stall" | "crash")
 }
 
 /// Slowdown of a condition; a job that hangs has none, it does not progress.
@@ -64,7 +64,9 @@ fn missing(row: &Value, node_of: impl Fn(u64) -> Option<String>) -> Option<Strin
     if more > 0 {
         who = format!("{who} and {more} more");
     }
-    Some(if row.get("standstill") == Some(&Value::Bool(true)) {
+    Some(if text(row, "kind") == "crash" {
+        format!("{who} ended")
+    } else if row.get("standstill") == Some(&Value::Bool(true)) {
         format!("{who} did not wait like the others")
     } else {
         format!("{who} did not enter a collective")

@@ -293,12 +293,16 @@ impl Blamed {
                 let [rank] = *condition.ranks.as_slice() else {
                     return None;
                 };
-                let is_hang = condition.kind == ConditionKind::Hang;
+                let blame = match condition.kind {
+                    ConditionKind::Hang => Blame::Hang,
+                    ConditionKind::Crash => Blame::Crash,
+                    _ => return None,
+                };
                 let job = incident.job.as_ref();
                 let origin = presence.origin_of(&incident.cluster, job, rank);
-                let origin = origin.filter(|_| is_hang)?;
+                let origin = origin?;
                 Some(Self {
-                    blame: Blame::Hang,
+                    blame,
                     rank,
                     node: origin.node.to_string(),
                     gpu_uuid: origin.gpu_uuid.as_ref().map(ToString::to_string),

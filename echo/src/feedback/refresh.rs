@@ -33,8 +33,8 @@ const CHUNK: usize = 20_000;
 /// Pause after a read, so that many small batches are processed together.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum time between two checks for jobs that stopped reporting.
-const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Maximum time between two checks for jobs that have crashed or stopped reporting.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Number of events without detector output after which the position is stored.
 const RECORD_AFTER: u64 = 100_000;
@@ -206,19 +206,21 @@ impl Refresh {
         output
     }
 
-    /// Ends incidents of silent jobs and nodes. Agents that could not report during a downtime are
-    /// not silent, so nothing ends until they had time to reconnect.
+    /// Finds jobs that have crashed, and ends incidents of silent jobs and nodes. Agents that could not
+    /// report during a downtime are not silent, so nothing ends until they had time to reconnect.
     fn end_silent(&mut self) -> DetectorOutput {
         let now = self.clock.now();
         // A clock that was set back gives no elapsed time.
         let is_recent = |ms: f64, since: Nanos| (0.0..ms).contains(&now.millis_since(since));
-        if is_recent(self.reconnect_ms, self.listening_since)
-            || is_recent(MIN_CHECK_INTERVAL_MS, self.checked_at)
-        {
+        if is_recent(MIN_CHECK_INTERVAL_MS, self.checked_at) {
             return DetectorOutput::default();
         }
         self.checked_at = now;
-        let mut output = self.detector.end_silent_jobs(now);
+        let mut output = self.detector.find_crashed_jobs(now);
+        if is_recent(self.reconnect_ms, self.listening_since) {
+            return output;
+        }
+        output.append(self.detector.end_silent_jobs(now));
         output.append(self.health.end_silent_nodes(now));
         output
     }

@@ -106,8 +106,9 @@ pub struct Condition {
     pub cluster: String,
     /// `uniform_slowdown`: all ranks are slower and none is late. `late_node`: all ranks of one node
     /// are late, at once or by turns. `network`: transfers take longer. `stall`, `hang`: an
-    /// operation has not ended for seconds, or never ends. `identity_conflict`: two nodes report
-    /// the same rank. `unhealthy_node`: a node reports a bad health score.
+    /// operation has not ended for seconds, or never ends. `crash`: a process ended by a signal or
+    /// with an error while the others ran. `identity_conflict`: two nodes report the same rank.
+    /// `unhealthy_node`: a node reports a bad health score.
     pub kind: &'static str,
     /// Affected ranks, such as those missing from a hang, at most 64; empty when all ranks are
     /// affected.

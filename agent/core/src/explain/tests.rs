@@ -317,7 +317,11 @@ fn an_unseen_process_has_no_report_and_an_ended_one_is_forgotten() {
     let ended = |rank, ts_ns| {
         vec![
             preempted(rank, ts_ns, 0).remove(0),
-            Event::Ended(crate::event::Ended { ts_ns, pid: rank }),
+            Event::Ended(crate::event::Ended {
+                ts_ns,
+                pid: rank,
+                exit: None,
+            }),
         ]
     };
     assert!(ranks.period(ended).is_empty());

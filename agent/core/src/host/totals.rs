@@ -85,7 +85,11 @@ mod tests {
             started(1, 8),
             gpu_operation(10, 7, 3),
             gpu_operation(10, 8, 40),
-            Event::Ended(Ended { ts_ns: 20, pid: 7 }),
+            Event::Ended(Ended {
+                ts_ns: 20,
+                pid: 7,
+                exit: None,
+            }),
         ];
         for event in &events {
             host.on_event(event);

@@ -171,6 +171,7 @@ impl Answer<'_> {
                 total,
                 waiting_ms: 0.0,
                 is_stopped: false,
+                exit: None,
             },
         };
         ResourcePoints {

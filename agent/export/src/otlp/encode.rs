@@ -5,6 +5,7 @@ mod report;
 use std::collections::BTreeMap;
 
 use fleet_agent_core::batch::{AgentCounters, Batch, Resource, ResourcePoints};
+use fleet_agent_core::event::ExitStatus;
 use fleet_agent_core::signal::{Anchor, Block, Exemplar, Lead, Point, Source, Value};
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -195,11 +196,16 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
             total,
             waiting_ms,
             is_stopped,
+            exit,
         } => {
             attributes.push(double(attribute::WAITING_MS, *waiting_ms));
             if *is_stopped {
                 attributes.push(key_value(attribute::STOPPED, Any::BoolValue(true)));
             }
+            attributes.extend(exit.map(|exit| match exit {
+                ExitStatus::Signal(signal) => int(attribute::EXIT_SIGNAL, signal.into()),
+                ExitStatus::Code(code) => int(attribute::EXIT_CODE, code.into()),
+            }));
             number_data_point::Value::AsInt(i64::try_from(*total).unwrap_or(i64::MAX))
         }
         Value::Summary { .. } | Value::Durations { .. } => return None,

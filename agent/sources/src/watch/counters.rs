@@ -1,12 +1,15 @@
 //! Counters of the kernel, by process.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::process;
 
 use fleet_agent_bpf::layout::{
     CommRecord, DelayKey, DelaySum, FunctionHistogram, FunctionSum, HostSum, LaunchSizeCounts,
     Losses,
 };
 use fleet_agent_bpf::programs::HostMaps;
+use fleet_agent_core::event::{Exit, ExitStatus};
 
 use crate::functions;
 use crate::watch::Watch;
@@ -76,6 +79,17 @@ impl Watch {
     /// be seen.
     pub fn tcp_retransmits(&self) -> Option<u64> {
         self.programs.host_maps().map(HostMaps::tcp_retransmits)
+    }
+
+    /// Returns how a traced process ended; `None` where that cannot be seen.
+    pub fn exit(&self, pid: u32) -> Option<Exit> {
+        let record = self.programs.host_maps()?.exit(pid)?;
+        let status = process::ExitStatus::from_raw(record.status.cast_signed());
+        let signal = status.signal().map(ExitStatus::Signal);
+        Some(Exit {
+            ts_ns: record.at_ns,
+            status: signal.or_else(|| status.code().map(ExitStatus::Code))?,
+        })
     }
 
     /// Returns the losses since the programs were loaded, possibly by an earlier agent.

@@ -160,6 +160,7 @@ fn bytes_are_those_that_were_measured_else_those_that_were_counted() {
 #[test]
 fn an_ended_process_is_kept_for_a_minute_and_a_new_one_with_its_id_starts_from_zero() {
     let end = Event::Ended(Ended {
+        exit: None,
         ts_ns: 10 * SECOND,
         pid: 7,
     });

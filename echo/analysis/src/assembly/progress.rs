@@ -9,6 +9,7 @@ use echo_core::model::event::{Block, Event, Origin, Reading};
 use echo_core::units::Nanos;
 use fleet_proto::attribute;
 
+use crate::assembly::exit::{End, Exit};
 use crate::attributes;
 
 /// Communicators followed per job; ranks of one communicator are bounded by the job.
@@ -24,6 +25,8 @@ pub struct Progress {
     /// Communicators with sends or receives.
     transfers: BTreeSet<CommId>,
     alive: BTreeMap<Rank, (Arc<Origin>, Nanos)>,
+    /// Ranks whose processes have ended.
+    ended: BTreeMap<Rank, End>,
 }
 
 /// Progress of one rank on one communicator.
@@ -61,6 +64,35 @@ impl Progress {
         self.alive.get(&rank).map(|(origin, _)| origin)
     }
 
+    /// The ranks that have reported.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.alive.keys().copied()
+    }
+
+    /// The ranks whose processes have ended, since the latest start of the job.
+    pub fn ended(&self) -> impl Iterator<Item = (Rank, End)> {
+        self.ended.iter().map(|(rank, end)| (*rank, *end))
+    }
+
+    /// Records whether the process of a rank had ended at a report. A new communicator is made by ranks
+    /// that live, so those that ended before belong to an earlier start.
+    fn record_end(&mut self, rank: Rank, event: &Event, received: Nanos, is_new_comm: bool) {
+        let at = event.timestamp;
+        if is_new_comm {
+            self.ended.retain(|_, end| end.at >= at);
+        }
+        match Exit::from_attributes(&event.attrs) {
+            Some(exit) => {
+                let end = End { exit, at, received };
+                self.ended.entry(rank).or_insert(end);
+            }
+            None => {
+                self.ended
+                    .retain(|other, end| *other != rank || end.at >= at);
+            }
+        }
+    }
+
     /// Records a report of the operations issued so far.
     pub(super) fn add(&mut self, block: &Block, rank: Rank, event: &Event, received: Nanos) {
         let Some(issued) = issued(event.reading) else {
@@ -81,6 +113,7 @@ impl Progress {
             waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
             is_stopped: event.attrs.contains(STOPPED),
         };
+        self.record_end(rank, event, received, !self.comms.contains_key(&block.comm));
         let ranks = self.comms.entry(block.comm).or_default();
         let known = ranks.entry(rank).or_insert(position);
         if known.issued == issued {

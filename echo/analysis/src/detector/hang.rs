@@ -1,5 +1,7 @@
 //! Incidents about operations that never end.
 
+mod sentence;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +16,10 @@ use echo_core::units::{Nanos, Window};
 use super::JobKey;
 use crate::assembly::CohortKey;
 use crate::assembly::progress::Progress;
-use crate::hang::{Hang, HangTimeouts, hangs};
+use crate::hang::{Hang, HangTimeouts, hang_of_crash, hangs};
 use crate::incident::{abandoned, incident_id};
+
+use sentence::describe;
 
 /// Subject in the identifiers of these incidents.
 const SUBJECT: &str = "Hang";
@@ -30,9 +34,6 @@ const MAX_ATTRIBUTED: usize = 16;
 /// the next to be closed.
 const KEPT_MS: f64 = 60_000.0;
 
-/// Maximum number of ranks that a sentence names; more are only counted.
-const NAMED: usize = 8;
-
 /// Open hangs, one per job, each with the communicator that it was first seen in.
 #[derive(Debug, Default)]
 pub(super) struct HangTracker {
@@ -42,6 +43,8 @@ pub(super) struct HangTracker {
     attributed_until: BTreeMap<JobKey, Nanos>,
     /// Latest attributed spans of each job.
     attributed: BTreeMap<JobKey, VecDeque<AttributedSpan>>,
+    /// Time at which the first of the ranks that waited in a hang has ended.
+    given_up: BTreeMap<JobKey, Nanos>,
 }
 
 /// Span of time attributed to a hang.
@@ -123,7 +126,10 @@ impl HangTracker {
         timeouts: HangTimeouts,
     ) -> DetectorOutput {
         let mut output = DetectorOutput::default();
-        let found = hangs(progress, now, timeouts);
+        let found = match self.crash(job, progress, now) {
+            Some(crash) => vec![crash],
+            None => hangs(progress, now, timeouts),
+        };
         let known = self.open.remove(job);
         let Some(first) = first(&found, known.as_ref().map(|(comm, _)| *comm)) else {
             output
@@ -139,6 +145,19 @@ impl HangTracker {
         output.lost = self.account_losses(job, progress, (first, &found), (incident.id, now));
         self.open.insert(job.clone(), (first.comm, incident));
         output
+    }
+
+    /// Returns the hang of a job that has crashed. After a hang, ranks that waited for others give up:
+    /// that is no crash of its own.
+    fn crash(&mut self, job: &JobKey, progress: &Progress, now: Nanos) -> Option<Hang> {
+        let hang = hang_of_crash(progress, now)?;
+        let crash = hang.crash.as_ref()?;
+        if let Some((_, known)) = self.open.get(job)
+            && waited_for_others(known, crash.first)
+        {
+            self.given_up.insert(job.clone(), crash.end.at);
+        }
+        (self.given_up.get(job) != Some(&crash.end.at)).then_some(hang)
     }
 
     /// Returns the GPU time lost since the last update. Ranks that wait in one communicator delay
@@ -227,6 +246,7 @@ impl HangTracker {
     pub(super) fn end(&mut self, job: &JobKey) -> DetectorOutput {
         self.attributed_until.remove(job);
         self.attributed.remove(job);
+        self.given_up.remove(job);
         let mut output = DetectorOutput::default();
         let over = self.open.remove(job);
         output
@@ -234,6 +254,15 @@ impl HangTracker {
             .extend(over.map(|(_, incident)| abandoned(incident)));
         output
     }
+}
+
+/// Returns whether the job of a rank was waiting for others.
+fn waited_for_others(known: &Incident, rank: Rank) -> bool {
+    let Finding::Condition(condition) = &known.finding else {
+        return false;
+    };
+    let is_other = !condition.ranks.is_empty() && !condition.ranks.contains(&rank);
+    is_other && condition.kind != ConditionKind::Crash
 }
 
 /// The hang that stands for all of a job: the one of the known communicator, else the one that began
@@ -256,10 +285,10 @@ fn incident(job: &JobKey, hang: &Hang, found: &[Hang], known: Option<&Incident>)
     let elsewhere = missing.iter().filter(|rank| !hang.missing.contains(rank));
     let detail = describe(hang, &elsewhere.copied().collect::<Vec<_>>());
     let is_stall = found.iter().all(|one| one.is_stall);
-    let kind = if is_stall {
-        ConditionKind::Stall
-    } else {
-        ConditionKind::Hang
+    let kind = match &hang.crash {
+        Some(_) => ConditionKind::Crash,
+        None if is_stall => ConditionKind::Stall,
+        None => ConditionKind::Hang,
     };
     Incident {
         id: known.map_or_else(|| incident_id(&cohort, SUBJECT, hang.seq), |known| known.id),
@@ -332,63 +361,4 @@ fn lost_time(
         saved_gpu_ms: 0.0,
     };
     groups.into_iter().map(row).collect()
-}
-
-/// One sentence about a hang. `elsewhere` are the ranks that are missing from operations of other
-/// communicators only.
-fn describe(hang: &Hang, elsewhere: &[Rank]) -> String {
-    let n_ranks = hang.entered.len() + hang.missing.len();
-    let mut text = if hang.is_standstill {
-        standstill(hang, n_ranks)
-    } else {
-        format!(
-            "{} of {n_ranks} ranks entered operation {} of communicator {} and it {}: missing {}",
-            hang.entered.len(),
-            hang.seq,
-            hang.comm,
-            if hang.is_stall {
-                "has not ended for seconds"
-            } else {
-                "does not end"
-            },
-            list(&hang.missing),
-        )
-    };
-    let remarks: [(&str, &[Rank]); 5] = [
-        ("missing in other communicators: ", elsewhere),
-        ("stopped by a signal or a debugger: ", &hang.stopped),
-        ("silent since then: ", &hang.silent),
-        ("not counted, silent since before then: ", &hang.unknown),
-        ("waiting in other communicators: ", &hang.links),
-    ];
-    for (remark, ranks) in remarks.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
-        text.push_str("; ");
-        text.push_str(remark);
-        text.push_str(&list(ranks));
-    }
-    text
-}
-
-fn standstill(hang: &Hang, n_ranks: usize) -> String {
-    let (n_waiting, seq, comm) = (hang.entered.len(), hang.seq, hang.comm);
-    let mut text = format!(
-        "no rank has progressed beyond operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}",
-        if hang.is_stall { " for seconds" } else { "" },
-    );
-    if !hang.missing.is_empty() {
-        text.push_str("; not waiting: ");
-        text.push_str(&list(&hang.missing));
-    }
-    text
-}
-
-fn list(ranks: &[Rank]) -> String {
-    let names: Vec<String> = ranks.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = ranks.len().saturating_sub(NAMED);
-    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-    if more > 0 {
-        format!("{noun} {} and {more} more", names.join(", "))
-    } else {
-        format!("{noun} {}", names.join(", "))
-    }
 }

@@ -33,7 +33,7 @@ impl Detector {
                 continue;
             };
             match kind(&incident) {
-                Some(ConditionKind::Stall | ConditionKind::Hang) => {
+                Some(kind) if kind.is_hang() => {
                     // The communicator takes the place of the cohort in its key.
                     let comm = CommId::new(key.role.value());
                     hangs.insert((key.cluster, key.job), (comm, incident));

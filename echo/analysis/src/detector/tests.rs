@@ -1,5 +1,6 @@
 //! Scenarios of whole jobs and the output that the detector must return for them.
 
+mod crashes;
 mod hangs;
 mod host_waits;
 mod hostile;

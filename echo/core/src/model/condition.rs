@@ -45,6 +45,8 @@ pub enum ConditionKind {
     Stall,
     /// An operation that some ranks entered and that never ends.
     Hang,
+    /// A process ended by a signal or with an error while its peers were running.
+    Crash,
     /// Two nodes report the same rank of a job at the same time.
     IdentityConflict,
     /// A node reports that its own health is bad.
@@ -53,19 +55,20 @@ pub enum ConditionKind {
 
 impl ConditionKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::UniformSlowdown,
         Self::LateNode,
         Self::Network,
         Self::Stall,
         Self::Hang,
+        Self::Crash,
         Self::IdentityConflict,
         Self::UnhealthyNode,
     ];
 
-    /// True if an operation does not end.
+    /// True if an operation does not end, or cannot.
     pub const fn is_hang(self) -> bool {
-        matches!(self, Self::Stall | Self::Hang)
+        matches!(self, Self::Stall | Self::Hang | Self::Crash)
     }
 
     /// Name in responses and tables.
@@ -76,6 +79,7 @@ impl ConditionKind {
             Self::Network => "network",
             Self::Stall => "stall",
             Self::Hang => "hang",
+            Self::Crash => "crash",
             Self::IdentityConflict => "identity_conflict",
             Self::UnhealthyNode => "unhealthy_node",
         }

@@ -14,7 +14,10 @@ use super::format;
 const MAX_NAMED: usize = 3;
 
 /// Kinds of conditions in which operations do not end.
-const HANGS: [&str; 2] = ["hang", "stall"];
+const HANGS: [&str; 3] = ["hang", "stall", CRASH];
+
+/// Kind in which a process has ended.
+const CRASH: &str = "crash";
 
 /// An open incident.
 #[derive(Debug)]
@@ -155,6 +158,12 @@ impl<'a> Hang<'a> {
     }
 
     fn headline(&self) -> String {
+        if self.condition.kind == CRASH {
+            return match self.missing.as_str() {
+                "" => "Most ranks ended at once".to_owned(),
+                missing => format!("{missing} ended by a signal or an error"),
+            };
+        }
         // At a standstill, the missing ranks may have entered the operation.
         match (self.missing.is_empty(), self.condition.standstill) {
             (true, _) => {

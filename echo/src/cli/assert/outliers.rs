@@ -179,7 +179,7 @@ fn condition_name(condition: &Value) -> String {
     };
     match kind.as_str() {
         // A job that stands still has no iteration time to compare.
-        "hang" | "stall" => format!("{kind} of {ranks}"),
+        "hang" | "stall" | "crash" => format!("{kind} of {ranks}"),
         _ => format!("{kind} of {ranks}, {slowdown} slower"),
     }
 }

@@ -113,9 +113,8 @@ fn conditions(explanation: &Explanation) -> Vec<String> {
 }
 
 fn is_hang(condition: &Condition) -> bool {
-    [ConditionKind::Hang, ConditionKind::Stall]
-        .map(ConditionKind::name)
-        .contains(&condition.kind)
+    let mut kinds = ConditionKind::ALL.into_iter();
+    kinds.any(|kind| kind.is_hang() && kind.name() == condition.kind)
 }
 
 /// What the rank does in a hang: it is one of those that the others wait for, or waits.

@@ -1,0 +1,186 @@
+//! Processes that end while their peers run.
+
+use std::sync::Arc;
+
+use echo_core::ids::{CommId, Rank};
+use echo_core::model::detector_output::{ConditionKind, Incident, IncidentState};
+use echo_core::model::event::StoredEvent;
+use fleet_proto::attribute;
+
+use crate::detector::tests::hangs::{N_RANKS, detector, reports};
+use crate::simulated::outcome::{condition, kinds};
+use crate::simulated::{Job, instant};
+
+const KILLED: (&str, u32) = (attribute::EXIT_SIGNAL, 9);
+const ABORTED: (&str, u32) = (attribute::EXIT_SIGNAL, 6);
+const ASKED: (&str, u32) = (attribute::EXIT_SIGNAL, 15);
+const RETURNED: (&str, u32) = (attribute::EXIT_CODE, 0);
+const FAILED: (&str, u32) = (attribute::EXIT_CODE, 1);
+
+/// Reports of ranks that run until they end: rank, time in milliseconds, and how.
+fn job_in_which(ends: &[(u32, f64, (&str, u32))]) -> Vec<StoredEvent> {
+    let has_ended = |stored: &StoredEvent| {
+        let rank = stored.event.origin.rank.unwrap().rank().value();
+        let mut ends = ends.iter();
+        ends.any(|(of, at_ms, _)| *of == rank && instant(*at_ms) <= stored.event.timestamp)
+    };
+    let mut events = reports(0, 60, |_| 100);
+    events.retain(|stored| !has_ended(stored));
+    let job = Job::with_ranks(N_RANKS);
+    for (rank, at_ms, (attribute, number)) in ends {
+        let mut stored = job.issued(*rank, 100, *at_ms);
+        stored.event.attrs = Arc::from(format!(r#"{{"{attribute}":{number}}}"#));
+        events.push(stored);
+    }
+    events.sort_by_key(|stored| stored.received);
+    events
+}
+
+fn found(ends: &[(u32, f64, (&str, u32))]) -> Vec<Incident> {
+    let mut detector = detector();
+    let mut found = detector.observe(&job_in_which(ends)).incidents;
+    found.extend(detector.find_crashed_jobs(instant(100_000.0)).incidents);
+    found
+}
+
+fn last(ends: &[(u32, f64, (&str, u32))]) -> Incident {
+    found(ends).pop().unwrap()
+}
+
+fn ranks(incident: &Incident) -> Vec<u32> {
+    let ranks = &condition(incident).unwrap().ranks;
+    ranks.iter().map(|rank| rank.value()).collect()
+}
+
+/// The launcher ends all ranks but one shortly after that one.
+fn launcher_ends_all_but(first: u32, from_ms: f64) -> Vec<(u32, f64, (&'static str, u32))> {
+    let others = (0..N_RANKS).filter(|rank| *rank != first);
+    others
+        .map(|rank| (rank, f64::from(rank).mul_add(10.0, from_ms), ASKED))
+        .collect()
+}
+
+#[test]
+fn the_first_rank_that_ends_by_a_signal_is_named_though_its_job_ends_at_once() {
+    let mut ends = launcher_ends_all_but(3, 20_150.0);
+    ends.push((3, 20_100.0, KILLED));
+    let incident = last(&ends);
+    assert_eq!(condition(&incident).unwrap().kind, ConditionKind::Crash);
+    assert_eq!(
+        (ranks(&incident), incident.first_seen),
+        (vec![3], instant(20_100.0))
+    );
+    let why = "the process of rank 3 ended by SIGKILL; after it ended rank 0 by SIGTERM, rank 1 by SIGTERM";
+    assert!(incident.reason.starts_with(why), "{}", incident.reason);
+}
+
+#[test]
+fn it_is_open_five_seconds_after_the_end_was_reported_and_before_a_hang_would_be() {
+    let events = job_in_which(&[(3, 20_100.0, FAILED)]);
+    let until = |ms: f64| {
+        events
+            .iter()
+            .filter(move |stored| stored.received < instant(ms))
+            .cloned()
+    };
+    let mut detector = detector();
+    assert!(
+        detector
+            .observe(&until(25_000.0).collect::<Vec<_>>())
+            .is_empty()
+    );
+    let rest: Vec<StoredEvent> = until(28_000.0)
+        .filter(|one| one.received >= instant(25_000.0))
+        .collect();
+    let output = detector.observe(&rest);
+    assert_eq!(kinds(&output.incidents)[0], ConditionKind::Crash);
+    assert_eq!(ranks(&output.incidents[0]), [3]);
+    assert!(
+        output.incidents[0]
+            .reason
+            .ends_with("ended with exit code 1")
+    );
+}
+
+#[test]
+fn the_peers_lose_the_time_until_they_are_killed() {
+    let mut ends = launcher_ends_all_but(3, 50_000.0);
+    ends.push((3, 20_100.0, KILLED));
+    let mut detector = detector();
+    let events: Vec<StoredEvent> = (0..20)
+        .flat_map(|second| reports(second, second + 1, |_| 100 + u64::from(second)))
+        .chain(
+            job_in_which(&ends)
+                .into_iter()
+                .filter(|one| one.received >= instant(20_000.0))
+                .map(|mut one| {
+                    one.event.reading = echo_core::model::event::Reading::Int(120);
+                    one
+                }),
+        )
+        .collect();
+    let lost = detector.observe(&events).lost;
+    let lost_s: f64 = lost.iter().map(|row| row.lost_gpu_ms / 1e3).sum();
+    // Eight ranks for 30 s, as far as their reports of each second tell.
+    assert!((225.0..=245.0).contains(&lost_s), "{lost_s}");
+}
+
+#[test]
+fn a_job_that_is_asked_to_end_or_has_done_its_work_has_not_crashed() {
+    for first in [ASKED, RETURNED] {
+        let mut ends = launcher_ends_all_but(3, 20_150.0);
+        ends.push((3, 20_100.0, first));
+        assert!(found(&ends).is_empty());
+        // After some time the scheduler kills what has not ended.
+        ends.retain(|(rank, ..)| *rank != 5);
+        ends.push((5, 50_000.0, KILLED));
+        assert!(found(&ends).is_empty());
+    }
+}
+
+#[test]
+fn no_rank_of_a_job_that_is_killed_as_a_whole_is_named() {
+    let ends = (0..N_RANKS).map(|rank| (rank, f64::from(rank).mul_add(90.0, 20_000.0), KILLED));
+    let incident = last(&ends.collect::<Vec<_>>());
+    assert_eq!(condition(&incident).unwrap().kind, ConditionKind::Crash);
+    assert!(ranks(&incident).is_empty());
+    assert_eq!(incident.reason, "8 of 8 ranks ended by SIGKILL at once");
+}
+
+#[test]
+fn victims_of_a_hang_that_give_up_are_not_named() {
+    let mut detector = detector();
+    let mut events = reports(0, 45, |rank| if rank == 2 { 99 } else { 100 });
+    let job = Job::with_ranks(N_RANKS);
+    let given_up = (0..N_RANKS).filter(|rank| *rank != 2).map(|rank| {
+        let mut stored = job.issued(rank, 100, f64::from(rank).mul_add(700.0, 45_000.0));
+        stored.event.attrs = Arc::from(format!(r#"{{"{}":{}}}"#, ABORTED.0, ABORTED.1));
+        stored
+    });
+    events.extend(given_up);
+    let mut found = detector.observe(&events).incidents;
+    found.extend(detector.end_silent_jobs(instant(70_000.0)).incidents);
+    // Nor once the hang is over, because no rank reports any more.
+    found.extend(detector.find_crashed_jobs(instant(90_000.0)).incidents);
+    found.extend(detector.find_crashed_jobs(instant(91_000.0)).incidents);
+    assert!(found.iter().all(|one| ranks(one) == [2]), "{found:?}");
+    let last = found.last().unwrap();
+    assert_eq!(condition(last).unwrap().kind, ConditionKind::Hang);
+    assert_eq!(last.state, IncidentState::Cleared);
+}
+
+#[test]
+fn a_rank_that_is_started_again_ends_the_crash() {
+    let mut detector = detector();
+    let raised = detector
+        .observe(&job_in_which(&[(3, 20_100.0, KILLED)]))
+        .incidents;
+    let mut again = reports(60, 63, |_| 7);
+    for stored in &mut again {
+        stored.event.block.as_mut().unwrap().comm = CommId::new(77);
+    }
+    let cleared = detector.observe(&again).incidents.pop().unwrap();
+    assert_eq!(cleared.id, raised[0].id);
+    assert_eq!(cleared.state, IncidentState::Cleared);
+    assert_eq!(condition(&cleared).unwrap().ranks, [Rank::new(3)]);
+}
