@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use echo_core::ids::{CommId, Rank};
+use echo_core::stats::median;
 use echo_core::units::Nanos;
 use fleet_hang::{Blocked, Group, Job, Process, analyse};
 
@@ -92,11 +93,8 @@ pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
     let mut comms = progress.comms();
     let (comm, own) = comms.find_map(|(comm, ranks)| Some((comm, ranks.get(&crash.first)?)))?;
     let missing: Vec<Rank> = crash.named().into_iter().collect();
-    // Clocks of ranks are not compared: the duration is that of the one that has waited longest.
-    let positions = progress.comms().flat_map(|(_, ranks)| ranks);
-    let others = positions.filter(|(rank, _)| **rank != crash.first);
-    let waited = others.map(|(_, other)| other.last_timestamp.millis_since(other.advanced_at));
-    let waited = Duration::try_from_secs_f64(waited.fold(0.0, f64::max) / 1e3);
+    let waited_ms = waited_ms(progress, crash.first).unwrap_or(0.0);
+    let waited = Duration::try_from_secs_f64(waited_ms / 1e3);
     Some(Hang {
         comm,
         seq: own.issued,
@@ -115,6 +113,22 @@ pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
         is_stall: false,
         crash: Some(crash),
     })
+}
+
+/// Time from the last operation that a rank issued to its last report, median of all ranks but one,
+/// milliseconds. Each is of one clock, for clocks of ranks are not compared.
+fn waited_ms(progress: &Progress, ended: Rank) -> Option<f64> {
+    let mut latest: BTreeMap<Rank, (Nanos, Nanos)> = BTreeMap::new();
+    let positions = progress.comms().flat_map(|(_, ranks)| ranks);
+    for (rank, own) in positions.filter(|(rank, _)| **rank != ended) {
+        let known = latest.entry(*rank);
+        let (advanced, reported) = known.or_insert((own.advanced_at, own.last_timestamp));
+        *advanced = own.advanced_at.max(*advanced);
+        *reported = own.last_timestamp.max(*reported);
+    }
+    let waited = latest.values();
+    let waited = waited.map(|(advanced, reported)| reported.millis_since(*advanced));
+    median(&waited.collect::<Vec<f64>>())
 }
 
 /// Start of the synchronisation in which a rank is blocked, by its own clock.

@@ -11,28 +11,43 @@ use crate::detector::tests::hangs::{N_RANKS, detector, reports};
 use crate::simulated::outcome::{condition, kinds};
 use crate::simulated::{Job, instant};
 
+const IDLE: CommId = CommId::new(77);
 const KILLED: (&str, u32) = (attribute::EXIT_SIGNAL, 9);
 const ABORTED: (&str, u32) = (attribute::EXIT_SIGNAL, 6);
 const ASKED: (&str, u32) = (attribute::EXIT_SIGNAL, 15);
 const RETURNED: (&str, u32) = (attribute::EXIT_CODE, 0);
 const FAILED: (&str, u32) = (attribute::EXIT_CODE, 1);
 
-/// Reports of ranks that run until they end: rank, time in milliseconds, and how.
+/// Reports of ranks that run until second 20 and then wait, until they end: rank, time in milliseconds,
+/// and how. They have issued nothing on another communicator since they began.
 fn job_in_which(ends: &[(u32, f64, (&str, u32))]) -> Vec<StoredEvent> {
     let has_ended = |stored: &StoredEvent| {
         let rank = stored.event.origin.rank.unwrap().rank().value();
         let mut ends = ends.iter();
         ends.any(|(of, at_ms, _)| *of == rank && instant(*at_ms) <= stored.event.timestamp)
     };
-    let mut events = reports(0, 60, |_| 100);
+    let used = |second: u32| reports(second, second + 1, |_| 100 + u64::from(second.min(20)));
+    let mut events: Vec<StoredEvent> = (0..60).flat_map(used).collect();
+    events.extend(on(IDLE, reports(0, 60, |_| 7)));
     events.retain(|stored| !has_ended(stored));
     let job = Job::with_ranks(N_RANKS);
     for (rank, at_ms, (attribute, number)) in ends {
-        let mut stored = job.issued(*rank, 100, *at_ms);
-        stored.event.attrs = Arc::from(format!(r#"{{"{attribute}":{number}}}"#));
-        events.push(stored);
+        let mut last = vec![job.issued(*rank, 120, *at_ms)];
+        last.extend(on(IDLE, vec![job.issued(*rank, 7, *at_ms)]));
+        for stored in &mut last {
+            stored.event.attrs = Arc::from(format!(r#"{{"{attribute}":{number}}}"#));
+        }
+        events.extend(last);
     }
     events.sort_by_key(|stored| stored.received);
+    events
+}
+
+/// The same reports about another communicator.
+fn on(comm: CommId, mut events: Vec<StoredEvent>) -> Vec<StoredEvent> {
+    for stored in &mut events {
+        stored.event.block.as_mut().unwrap().comm = comm;
+    }
     events
 }
 
@@ -107,19 +122,7 @@ fn the_peers_lose_the_time_until_they_are_killed() {
     let mut ends = launcher_ends_all_but(3, 50_000.0);
     ends.push((3, 20_100.0, KILLED));
     let mut detector = detector();
-    let events: Vec<StoredEvent> = (0..20)
-        .flat_map(|second| reports(second, second + 1, |_| 100 + u64::from(second)))
-        .chain(
-            job_in_which(&ends)
-                .into_iter()
-                .filter(|one| one.received >= instant(20_000.0))
-                .map(|mut one| {
-                    one.event.reading = echo_core::model::event::Reading::Int(120);
-                    one
-                }),
-        )
-        .collect();
-    let lost = detector.observe(&events).lost;
+    let lost = detector.observe(&job_in_which(&ends)).lost;
     let lost_s: f64 = lost.iter().map(|row| row.lost_gpu_ms / 1e3).sum();
     // Eight ranks for 30 s, as far as their reports of each second tell.
     assert!((225.0..=245.0).contains(&lost_s), "{lost_s}");
@@ -175,10 +178,7 @@ fn a_rank_that_is_started_again_ends_the_crash() {
     let raised = detector
         .observe(&job_in_which(&[(3, 20_100.0, KILLED)]))
         .incidents;
-    let mut again = reports(60, 63, |_| 7);
-    for stored in &mut again {
-        stored.event.block.as_mut().unwrap().comm = CommId::new(77);
-    }
+    let again = on(CommId::new(88), reports(60, 63, |_| 7));
     let cleared = detector.observe(&again).incidents.pop().unwrap();
     assert_eq!(cleared.id, raised[0].id);
     assert_eq!(cleared.state, IncidentState::Cleared);
