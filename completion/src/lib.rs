@@ -62,10 +62,20 @@ impl CompletionArgs {
     pub fn print(&self, mut program: Command, out: &mut dyn Write) -> io::Result<()> {
         let name = program.get_name().to_owned();
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut program, name, &mut script);
+        clap_complete::generate(self.shell, &mut program, &name, &mut script);
+        if self.shell == Shell::Bash {
+            script = with_one_label(&name, &String::from_utf8_lossy(&script)).into_bytes();
+        }
         out.write_all(&script)?;
         out.flush()
     }
+}
+
+/// Gives the commands of a program with a hyphen in its name the labels under which the script for bash
+/// looks for them. `clap_complete` 4.6 writes two: `a__b__subcmd__c` and `a__subcmd__b__subcmd__c`.
+fn with_one_label(name: &str, script: &str) -> String {
+    let [sought, written] = ["__", "__subcmd__"].map(|hyphen| name.replace('-', hyphen));
+    script.replace(&format!(" {written}__subcmd__"), &format!(" {sought}__subcmd__"))
 }
 
 impl ManArgs {
@@ -124,6 +134,35 @@ mod tests {
             let script = String::from_utf8(script).unwrap();
             assert!(script.contains("watch"), "{shell}: {script}");
         }
+    }
+
+    #[test]
+    fn bash_completes_commands_and_flags_of_a_program_with_a_hyphen_in_its_name() {
+        let flag = clap::Arg::new("window").long("window");
+        let check = Command::new("dry-run").arg(flag.clone());
+        let rates = Command::new("rates").subcommand(check);
+        let program = Command::new("one-two")
+            .subcommand(Command::new("watch").arg(flag))
+            .subcommand(rates);
+        let mut script = Vec::new();
+        let args = CompletionArgs { shell: Shell::Bash };
+        args.print(program, &mut script).unwrap();
+        let completed = |typed: &[&str]| {
+            let complete = r#"
+                source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+                _one__two "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+                echo "${COMPREPLY[@]}""#;
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("one-two.bash");
+            fs::write(&file, &script).unwrap();
+            let mut bash = std::process::Command::new("bash");
+            let output = bash.args(["-c", complete]).arg(file).args(typed).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        assert_eq!(completed(&["one-two", "wa"]), "watch");
+        assert_eq!(completed(&["one-two", "watch", "--w"]), "--window");
+        assert_eq!(completed(&["one-two", "rates", "dr"]), "dry-run");
+        assert_eq!(completed(&["one-two", "rates", "dry-run", "--w"]), "--window");
     }
 
     #[test]
