@@ -75,7 +75,10 @@ impl CompletionArgs {
 /// looks for them. `clap_complete` 4.6 writes two: `a__b__subcmd__c` and `a__subcmd__b__subcmd__c`.
 fn with_one_label(name: &str, script: &str) -> String {
     let [sought, written] = ["__", "__subcmd__"].map(|hyphen| name.replace('-', hyphen));
-    script.replace(&format!(" {written}__subcmd__"), &format!(" {sought}__subcmd__"))
+    script.replace(
+        &format!(" {written}__subcmd__"),
+        &format!(" {sought}__subcmd__"),
+    )
 }
 
 impl ManArgs {
@@ -156,13 +159,21 @@ mod tests {
             let file = folder.path().join("one-two.bash");
             fs::write(&file, &script).unwrap();
             let mut bash = std::process::Command::new("bash");
-            let output = bash.args(["-c", complete]).arg(file).args(typed).output().unwrap();
+            let output = bash
+                .args(["-c", complete])
+                .arg(file)
+                .args(typed)
+                .output()
+                .unwrap();
             String::from_utf8(output.stdout).unwrap().trim().to_owned()
         };
         assert_eq!(completed(&["one-two", "wa"]), "watch");
         assert_eq!(completed(&["one-two", "watch", "--w"]), "--window");
         assert_eq!(completed(&["one-two", "rates", "dr"]), "dry-run");
-        assert_eq!(completed(&["one-two", "rates", "dry-run", "--w"]), "--window");
+        assert_eq!(
+            completed(&["one-two", "rates", "dry-run", "--w"]),
+            "--window"
+        );
     }
 
     #[test]
