@@ -690,7 +690,8 @@ int BPF_PROG(on_softirq_exit)
 	return interrupt_ends();
 }
 
-/* The first thread of a process has its status, whichever thread ended it. */
+/* The first thread of a process has its status, whichever thread ended it; unless it has ended before
+ * the others (pthread_exit), then the status is 0. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {

@@ -27,6 +27,8 @@ pub struct Progress {
     waiting_since_ns: BTreeMap<u32, u64>,
     is_stopped: bool,
     exit: Option<Exit>,
+    /// Last operations on communicators that were destroyed.
+    destroyed: BTreeMap<CommIndex, LastOp>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +80,14 @@ impl Progress {
 
     /// Removes a communicator that was destroyed.
     pub fn forget_comm(&mut self, comm: CommIndex) {
-        self.last.remove(&comm);
+        self.destroyed.extend(self.last.remove_entry(&comm));
+    }
+
+    /// Returns the last operation on a communicator. Programs that fail abort theirs before they end, so
+    /// the end is reported with those as well.
+    fn last_op(&self, comm: CommIndex) -> Option<&LastOp> {
+        let destroyed = self.exit.and_then(|_| self.destroyed.get(&comm));
+        self.last.get(&comm).or(destroyed)
     }
 
     /// Returns whether a report is due: at most once per [`REPORT_INTERVAL_NS`] and never before
@@ -103,7 +112,7 @@ impl Progress {
         role: Option<Role>,
         now_ns: u64,
     ) -> Option<Point> {
-        let last = self.last.get(&index)?;
+        let last = self.last_op(index)?;
         let start_ns = self.first_entry_ns?;
         Some(Point {
             metric: metric::ISSUED,

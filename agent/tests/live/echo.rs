@@ -272,7 +272,7 @@ fn a_killed_rank_is_named_by_echo_though_its_job_ends_at_once() {
     });
     assert_eq!(crash["ranks"], json!([2]), "{crash:#}");
     let reason = crash["reason"].as_str().unwrap();
-    let is_killed = reason.starts_with("the process of rank 2 ended by SIGKILL; after it ended ");
+    let is_killed = reason.starts_with("the process of rank 2 ended by SIGKILL, then ");
     assert!(
         is_killed && reason.contains("rank 3 by SIGTERM"),
         "{reason}"

@@ -131,9 +131,14 @@ impl Detector {
     }
 
     /// Finds jobs that have crashed by `now` (arrival time): at once, because no rank of theirs may
-    /// report any more, and their ranks have said so before they fell silent.
+    /// report any more, and their ranks have said so before they fell silent. Jobs that have been silent
+    /// for long were judged before.
     pub fn find_crashed_jobs(&mut self, now: Nanos) -> DetectorOutput {
-        self.update_hangs(now, |progress| crash(progress, now).is_some())
+        let end_after_ms = self.settings.end_after_ms;
+        self.update_hangs(now, |progress| {
+            let crash = crash(progress, now);
+            crash.is_some_and(|crash| now.millis_since(crash.end.received) < end_after_ms)
+        })
     }
 
     /// Finds operations that do not end in some of the jobs, at an instant of arrival time.

@@ -26,7 +26,8 @@ pub struct Hang {
     pub comm: CommId,
     /// Sequence number of the operation.
     pub seq: u64,
-    /// Ranks that entered it; in a standstill, ranks that wait for their GPUs.
+    /// Ranks that entered it; in a standstill, ranks that wait for their GPUs; after a crash, all but the
+    /// rank that is named.
     pub entered: Vec<Rank>,
     /// Ranks that did not, and do not wait themselves.
     pub missing: Vec<Rank>,
@@ -90,14 +91,17 @@ pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Han
 /// applies: nothing can end without the process.
 pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
     let crash = crash(progress, now)?;
-    let mut comms = progress.comms();
-    let (comm, own) = comms.find_map(|(comm, ranks)| Some((comm, ranks.get(&crash.first)?)))?;
+    let of_first = progress.comms().filter_map(|(comm, ranks)| {
+        let own = ranks.get(&crash.first)?;
+        Some((own.last_timestamp, comm))
+    });
+    let (_, comm) = of_first.max()?;
     let missing: Vec<Rank> = crash.named().into_iter().collect();
-    let waited_ms = waited_ms(progress, crash.first).unwrap_or(0.0);
-    let waited = Duration::try_from_secs_f64(waited_ms / 1e3);
+    let waited = Duration::try_from_secs_f64(waited_ms(progress, &crash) / 1e3);
     Some(Hang {
         comm,
-        seq: own.issued,
+        // Each crash is an incident of its own.
+        seq: nanos(crash.end.at) / 1_000_000,
         since: crash.end.at,
         last_report: crash.end.at.after(waited.unwrap_or_default()),
         entered: progress
@@ -115,20 +119,21 @@ pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
     })
 }
 
-/// Time from the last operation that a rank issued to its last report, median of all ranks but one,
-/// milliseconds. Each is of one clock, for clocks of ranks are not compared.
-fn waited_ms(progress: &Progress, ended: Rank) -> Option<f64> {
+/// Time that the other ranks have waited since a crash, median, milliseconds: from the last operation of
+/// each to its last report, less the same time of the rank that ended. Each is of one clock, for clocks
+/// of ranks are not compared.
+fn waited_ms(progress: &Progress, crash: &Crash) -> f64 {
     let mut latest: BTreeMap<Rank, (Nanos, Nanos)> = BTreeMap::new();
-    let positions = progress.comms().flat_map(|(_, ranks)| ranks);
-    for (rank, own) in positions.filter(|(rank, _)| **rank != ended) {
+    for (rank, own) in progress.comms().flat_map(|(_, ranks)| ranks) {
         let known = latest.entry(*rank);
         let (advanced, reported) = known.or_insert((own.advanced_at, own.last_timestamp));
         *advanced = own.advanced_at.max(*advanced);
         *reported = own.last_timestamp.max(*reported);
     }
-    let waited = latest.values();
-    let waited = waited.map(|(advanced, reported)| reported.millis_since(*advanced));
-    median(&waited.collect::<Vec<f64>>())
+    let waited = |(advanced, reported): &(Nanos, Nanos)| reported.millis_since(*advanced);
+    let own_ms = latest.remove(&crash.first).map_or(0.0, |own| waited(&own));
+    let others: Vec<f64> = latest.values().map(waited).collect();
+    (median(&others).unwrap_or(0.0) - own_ms).max(0.0)
 }
 
 /// Start of the synchronisation in which a rank is blocked, by its own clock.

@@ -1,4 +1,4 @@
-//! Hangs and stalls: the ranks that did not enter, with their nodes.
+//! Hangs, stalls and crashes: the ranks for which the others wait, with their nodes.
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub(super) fn named(answer: &Value, connection: &ConnectionArgs) -> Vec<Value> {
     named.collect()
 }
 
-/// Names the ranks that did not enter, with their nodes; `None` if no rank is behind.
+/// Says what the named ranks did, with their nodes; `None` if no rank is named.
 fn missing(row: &Value, node_of: impl Fn(u64) -> Option<String>) -> Option<String> {
     let ranks: Vec<u64> = list(row, "ranks")
         .iter()

@@ -4,7 +4,7 @@ use fleet_proto::metric;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CallKind, CommInit, Op, Operation};
+use crate::event::{CallKind, CommInit, ExitStatus, Op, Operation};
 use crate::signal::Value;
 
 const MS: u64 = 1_000_000;
@@ -313,4 +313,23 @@ fn progress_is_reported_only_for_communicators_of_the_iteration_and_the_job() {
     }
     pipeline.tick(10_000 * MS);
     assert_eq!(issued(&mut pipeline), [(10_000, 1), (10_000, 301)]);
+}
+
+#[test]
+fn the_end_of_a_process_is_reported_though_it_aborted_its_communicators_before() {
+    let mut pipeline = pipeline();
+    run(&mut pipeline, 3, 10, 4);
+    pipeline.on_call(&call(100 * MS, 1, CallKind::CommDestroy { comm: Some(1) }));
+    pipeline.take_points();
+    pipeline.end(Some(Exit {
+        ts_ns: 200 * MS,
+        status: ExitStatus::Code(1),
+    }));
+    let points = pipeline.take_points();
+    let ends = points.iter().filter_map(|point| match point.value {
+        Value::Issued { exit, total, .. } => Some((point.time_ns, exit, total)),
+        _ => None,
+    });
+    let expected = (200 * MS, Some(ExitStatus::Code(1)), 12);
+    assert_eq!(ends.collect::<Vec<_>>(), [expected]);
 }

@@ -35,8 +35,8 @@ impl Exit {
 
     /// Returns whether nobody asked the process to end.
     pub fn is_failure(self) -> bool {
-        /// `SIGHUP`, `SIGINT` and `SIGTERM`.
-        const REQUESTS: [u32; 3] = [1, 2, 15];
+        /// `SIGHUP`, `SIGINT`, `SIGUSR1`, `SIGUSR2` and `SIGTERM`.
+        const REQUESTS: [u32; 5] = [1, 2, 10, 12, 15];
         match self.signal() {
             Some(signal) => !REQUESTS.contains(&signal),
             None => self != Self::Code(0),

@@ -74,6 +74,11 @@ impl Progress {
         self.ended.iter().map(|(rank, end)| (*rank, *end))
     }
 
+    /// Whether the process of a rank has ended.
+    pub fn has_ended(&self, rank: Rank) -> bool {
+        self.ended.contains_key(&rank)
+    }
+
     /// Records whether the process of a rank had ended at a report. A new communicator is made by ranks
     /// that live, so those that ended before belong to an earlier start.
     fn record_end(&mut self, rank: Rank, event: &Event, received: Nanos, is_new_comm: bool) {

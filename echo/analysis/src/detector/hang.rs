@@ -147,13 +147,13 @@ impl HangTracker {
         output
     }
 
-    /// Returns the hang of a job that has crashed. After a hang, ranks that waited for others give up:
-    /// that is no crash of its own.
+    /// Returns the hang of a job that has crashed. After a hang, ranks give up or are killed: that is no
+    /// crash of its own.
     fn crash(&mut self, job: &JobKey, progress: &Progress, now: Nanos) -> Option<Hang> {
         let hang = hang_of_crash(progress, now)?;
         let crash = hang.crash.as_ref()?;
         if let Some((_, known)) = self.open.get(job)
-            && waited_for_others(known, crash.first)
+            && is_hang(known)
         {
             self.given_up.insert(job.clone(), crash.end.at);
         }
@@ -256,13 +256,11 @@ impl HangTracker {
     }
 }
 
-/// Returns whether the job of a rank was waiting for others.
-fn waited_for_others(known: &Incident, rank: Rank) -> bool {
+fn is_hang(known: &Incident) -> bool {
     let Finding::Condition(condition) = &known.finding else {
         return false;
     };
-    let is_other = !condition.ranks.is_empty() && !condition.ranks.contains(&rank);
-    is_other && condition.kind != ConditionKind::Crash
+    condition.kind == ConditionKind::Hang
 }
 
 /// The hang that stands for all of a job: the one of the known communicator, else the one that began
@@ -302,7 +300,7 @@ fn incident(job: &JobKey, hang: &Hang, found: &[Hang], known: Option<&Incident>)
             ..Condition::new(kind)
         }),
         state: IncidentState::Open,
-        first_seen: hang.since,
+        first_seen: known.map_or(hang.since, |known| known.first_seen.min(hang.since)),
         last_seen: hang.last_report.max(hang.since),
         raised_at: known.map_or_else(|| hang.last_report.max(hang.since), |known| known.raised_at),
         first_iteration: 0.0,

@@ -2,7 +2,7 @@
 
 use echo_core::ids::Rank;
 
-use crate::crash::Crash;
+use crate::crash::{Crash, Doubt};
 use crate::hang::Hang;
 
 /// Maximum number of ranks that a sentence names; more are only counted.
@@ -48,8 +48,8 @@ pub(super) fn describe(hang: &Hang, elsewhere: &[Rank]) -> String {
 
 fn crashed(crash: &Crash, n_ranks: usize) -> String {
     let exit = crash.end.exit;
-    if crash.named().is_none() {
-        return format!("{} of {n_ranks} ranks ended {exit} at once", crash.alike);
+    if let Some(Doubt::Alike(alike)) = crash.doubt {
+        return format!("{alike} of {n_ranks} ranks ended {exit} at once");
     }
     let mut text = format!("the process of rank {} ended {exit}", crash.first);
     if !crash.later.is_empty() {
@@ -57,7 +57,7 @@ fn crashed(crash: &Crash, n_ranks: usize) -> String {
         let named: Vec<String> = named
             .map(|(rank, exit)| format!("rank {rank} {exit}"))
             .collect();
-        text.push_str("; after it ended ");
+        text.push_str(", then ");
         text.push_str(&named.join(", "));
         let more = crash.later.len().saturating_sub(NAMED);
         if more > 0 {
@@ -65,6 +65,14 @@ fn crashed(crash: &Crash, n_ranks: usize) -> String {
             text.push_str(&more.to_string());
             text.push_str(" more");
         }
+    }
+    match &crash.doubt {
+        Some(Doubt::Silent(ranks)) => {
+            text.push_str("; it may not be the first: silent since before then: ");
+            text.push_str(&list(ranks));
+        }
+        Some(Doubt::Order) => text.push_str("; it may not be the first: clocks of nodes differ"),
+        Some(Doubt::Alike(_)) | None => {}
     }
     text
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use echo_core::ids::{CommId, Rank};
 use echo_core::model::detector_output::{ConditionKind, Incident, IncidentState};
-use echo_core::model::event::StoredEvent;
+use echo_core::model::event::{Reading, StoredEvent};
 use fleet_proto::attribute;
 
 use crate::detector::tests::hangs::{N_RANKS, detector, reports};
@@ -85,12 +85,12 @@ fn the_first_rank_that_ends_by_a_signal_is_named_though_its_job_ends_at_once() {
         (ranks(&incident), incident.first_seen),
         (vec![3], instant(20_100.0))
     );
-    let why = "the process of rank 3 ended by SIGKILL; after it ended rank 0 by SIGTERM, rank 1 by SIGTERM";
+    let why = "the process of rank 3 ended by SIGKILL, then rank 0 by SIGTERM, rank 1 by SIGTERM";
     assert!(incident.reason.starts_with(why), "{}", incident.reason);
 }
 
 #[test]
-fn it_is_open_five_seconds_after_the_end_was_reported_and_before_a_hang_would_be() {
+fn it_is_open_six_seconds_after_the_end_was_reported_and_before_a_hang_would_be() {
     let events = job_in_which(&[(3, 20_100.0, FAILED)]);
     let until = |ms: f64| {
         events
@@ -183,4 +183,48 @@ fn a_rank_that_is_started_again_ends_the_crash() {
     assert_eq!(cleared.id, raised[0].id);
     assert_eq!(cleared.state, IncidentState::Cleared);
     assert_eq!(condition(&cleared).unwrap().ranks, [Rank::new(3)]);
+}
+
+#[test]
+fn a_rank_is_not_named_if_another_one_fell_silent_before_its_end() {
+    let mut ends = launcher_ends_all_but(3, 20_150.0);
+    ends.retain(|(rank, ..)| *rank != 5);
+    ends.push((3, 20_100.0, ABORTED));
+    let mut events = job_in_which(&ends);
+    let of_silent = |one: &StoredEvent| one.event.origin.rank.unwrap().rank() == Rank::new(5);
+    events.retain(|one| !of_silent(one) || one.received < instant(19_000.0));
+    let mut detector = detector();
+    let mut found = detector.observe(&events).incidents;
+    found.extend(detector.find_crashed_jobs(instant(100_000.0)).incidents);
+    let incident = found.pop().unwrap();
+    assert!(ranks(&incident).is_empty(), "{}", incident.reason);
+    let why = "it may not be the first: silent since before then: rank 5";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
+
+#[test]
+fn a_job_that_goes_on_without_a_rank_has_not_crashed() {
+    let mut detector = detector();
+    let mut events = job_in_which(&[(3, 20_100.0, KILLED)]);
+    for stored in &mut events {
+        let second = (stored.received.value() - instant(0.0).value()) / 1_000_000_000;
+        let is_used = stored.event.block.as_ref().unwrap().comm != IDLE;
+        if is_used && stored.event.attrs.len() < 5 {
+            stored.event.reading = Reading::Int(100 + second);
+        }
+    }
+    let found = detector.observe(&events).incidents;
+    let last = found.last().unwrap();
+    assert_eq!(last.state, IncidentState::Cleared, "{found:?}");
+    assert!(last.last_seen < instant(31_000.0));
+}
+
+#[test]
+fn a_job_that_crashed_long_before_a_restart_is_not_reported_again() {
+    let mut ends = launcher_ends_all_but(3, 20_150.0);
+    ends.push((3, 20_100.0, KILLED));
+    let mut detector = detector();
+    detector.observe(&job_in_which(&ends));
+    let found = detector.find_crashed_jobs(instant(3_600_000.0));
+    assert!(found.is_empty());
 }
