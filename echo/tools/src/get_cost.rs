@@ -11,7 +11,7 @@ use bill::{Bill, amount, largest_first, money};
 use chargeback::Chargeback;
 use contributor::{IncidentBills, contributors, kind};
 use echo_analysis::cost::{peer_waits, savings};
-use echo_core::ids::IncidentId;
+use echo_core::ids::{ClusterId, IncidentId};
 use echo_core::model::detector_output::{Incident, LostTime};
 use echo_core::units::{GpuTime, Nanos, Window};
 use run_rate::{RunRate, RunRateHorizon};
@@ -142,26 +142,13 @@ impl Tool for GetCost {
     }
 }
 
-/// Loads the incidents to which time was lost. Time is still attributed to an incident between its
-/// last affected iteration and its clearing, so its own times may end before the window.
+/// Loads the incidents to which time was lost, as they were at the end of the window.
 async fn incidents_of(
     scope: &Scope<'_>,
     rows: &[LostTime],
 ) -> Result<BTreeMap<IncidentId, Incident>, ToolError> {
-    let by_id = |found: Vec<Incident>| -> BTreeMap<IncidentId, Incident> {
-        found
-            .into_iter()
-            .map(|incident| (incident.id, incident))
-            .collect()
-    };
-    let (store, cluster) = (&scope.context.store, scope.cluster.as_ref());
-    let mut incidents = by_id(store.incidents(cluster, scope.window).await?);
-    let all_known = rows.iter().all(|row| incidents.contains_key(&row.incident));
-    if let Some(ever) = Window::new(Nanos::EARLIEST, scope.window.to())
-        && !all_known
-    {
-        incidents = by_id(store.incidents(cluster, ever).await?);
-    }
+    let cluster = scope.cluster.as_ref();
+    let mut incidents = latest_incidents(scope.context, cluster, scope.window, rows).await?;
     for incident in incidents.values_mut() {
         // Time is lost before there is enough evidence to raise an incident.
         if let Some(earlier) = as_of(incident.clone(), scope.context, scope.window) {
@@ -169,6 +156,26 @@ async fn incidents_of(
         }
     }
     Ok(incidents)
+}
+
+/// Loads the incidents to which time was lost, as they are. Time is still attributed to an incident
+/// between its last affected iteration and its clearing, so its own times may end before the window.
+async fn latest_incidents(
+    context: &ToolContext,
+    cluster: Option<&ClusterId>,
+    window: Window,
+    rows: &[LostTime],
+) -> Result<BTreeMap<IncidentId, Incident>, ToolError> {
+    let by_id = |found: Vec<Incident>| -> BTreeMap<IncidentId, Incident> {
+        let found = found.into_iter();
+        found.map(|incident| (incident.id, incident)).collect()
+    };
+    let incidents = by_id(context.store.incidents(cluster, window).await?);
+    let all_known = rows.iter().all(|row| incidents.contains_key(&row.incident));
+    match Window::new(Nanos::EARLIEST, window.to()) {
+        Some(ever) if !all_known => Ok(by_id(context.store.incidents(cluster, ever).await?)),
+        _ => Ok(incidents),
+    }
 }
 
 /// Job that an incident is about.

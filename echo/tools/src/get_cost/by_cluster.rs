@@ -57,14 +57,13 @@ pub async fn losses_by_cluster(
         let cluster = clusters.entry(row.origin.cluster.clone()).or_default();
         cluster.0.push(row);
     }
-    for row in context.store.lost_time(None, window).await? {
+    let rows = context.store.lost_time(None, window).await?;
+    let incidents = super::latest_incidents(context, None, window, &rows).await?;
+    let jobs = incidents.iter().map(|(id, one)| (*id, super::job(one)));
+    let jobs: BTreeMap<IncidentId, JobKey> = jobs.collect();
+    for row in rows {
         clusters.entry(row.cluster.clone()).or_default().1.push(row);
     }
-    let incidents = context.store.incidents(None, window).await?;
-    let jobs: BTreeMap<IncidentId, JobKey> = incidents
-        .iter()
-        .map(|incident| (incident.id, super::job(incident)))
-        .collect();
     let losses = clusters.into_iter().map(|(name, (seen, lost))| {
         let loss = ClusterLoss::new(context, window, seen, (&lost, &jobs));
         (name, loss)

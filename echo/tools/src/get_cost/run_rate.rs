@@ -24,8 +24,8 @@ pub(super) struct RunRateHorizon {
     pub(super) as_of: Nanos,
     /// Span up to the last event, in which the horizons of the jobs lie but for the errors of clocks.
     pub(super) window: Window,
-    /// Jobs that still report.
-    jobs: BTreeMap<JobKey, JobHorizon>,
+    /// Jobs that still report; without a horizon those of which too few ranks do.
+    jobs: BTreeMap<JobKey, Option<JobHorizon>>,
     /// GPUs of these jobs; two jobs may have used the same one.
     n_gpus: f64,
 }
@@ -40,7 +40,7 @@ struct JobHorizon {
 
 impl RunRateHorizon {
     /// Finds the horizons of a window; `None` without events. Jobs that ended before the last events of
-    /// others, or of which too few ranks report, have none.
+    /// others are left out.
     pub(super) fn from_presence(
         presence: &Presence,
         window: Window,
@@ -51,18 +51,21 @@ impl RunRateHorizon {
         let end = window.to().min(last.offset(1));
         let start = end.before(limits.horizon).max(first).max(window.from());
         let mut jobs = presence.since(start).by_job();
-        jobs.retain(|_, job| {
-            let is_covered = job.coverage() >= Some(limits.min_coverage);
-            let since = end.before(limits.stale_after);
-            is_covered && job.spans().any(|(_, last)| last >= since)
-        });
+        let since = end.before(limits.stale_after);
+        jobs.retain(|_, job| job.spans().any(|(_, last)| last >= since));
         let gpus: BTreeSet<_> = jobs.iter().flat_map(gpus).collect();
-        let horizon = |(key, job)| Some((key, JobHorizon::from_presence(&job)?));
+        let horizon = |job: &Presence| {
+            let is_covered = job.coverage() >= Some(limits.min_coverage);
+            is_covered.then(|| JobHorizon::from_presence(job)).flatten()
+        };
         Some(Self {
             as_of: last,
             window: Window::new(start, end)?,
             n_gpus: gpus.iter().map(|_| 1.0).sum(),
-            jobs: jobs.into_iter().filter_map(horizon).collect(),
+            jobs: jobs
+                .into_iter()
+                .map(|(key, job)| (key, horizon(&job)))
+                .collect(),
         })
     }
 
@@ -74,7 +77,7 @@ impl RunRateHorizon {
     }
 
     /// Computes the loss per hour within the horizons, of incidents with these jobs; `None` when too few
-    /// ranks of each job reported. At most all GPUs are lost: clocks differ, and a hang is judged up to
+    /// ranks of all jobs report, or of one that has lost time. At most all GPUs are lost: clocks differ, and a hang is judged up to
     /// a later instant than the last event.
     pub(super) fn run_rate<'a>(
         &self,
@@ -82,7 +85,7 @@ impl RunRateHorizon {
         rows: &[LostTime],
         job_of: impl Fn(IncidentId) -> Option<JobKey>,
     ) -> Option<RunRate<'a>> {
-        if self.jobs.is_empty() {
+        if self.jobs.values().all(Option::is_none) {
             return None;
         }
         let mut by_job: BTreeMap<JobKey, Vec<LostTime>> = BTreeMap::new();
@@ -95,7 +98,14 @@ impl RunRateHorizon {
         let hours = |rows: &[LostTime]| bill(rows).time().hours();
         let mut lost = Vec::new();
         for (job, horizon) in &self.jobs {
-            let mut own = within(by_job.get(job).map_or(&[], Vec::as_slice), horizon.window);
+            let rows = by_job.get(job).map_or(&[][..], Vec::as_slice);
+            let Some(horizon) = horizon else {
+                if within(rows, self.window).is_empty() {
+                    continue;
+                }
+                return None;
+            };
+            let mut own = within(rows, horizon.window);
             // Scale before pricing, so that rounding to a millionth is not scaled with it.
             scale(&mut own, MILLIS_PER_HOUR / horizon.window.millis());
             let n_lost = hours(&own);

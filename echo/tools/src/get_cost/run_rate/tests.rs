@@ -151,3 +151,13 @@ async fn clocks_that_differ_by_seconds_change_the_rate_by_their_part_of_the_hori
     assert!((rate / OF_LLAMA - 1.0).abs() < 0.05, "{rate}");
     assert_eq!(answer.contributors[0].rank, Some(2));
 }
+
+#[tokio::test]
+async fn what_a_job_loses_of_which_few_ranks_report_is_unknown_and_so_is_the_sum() {
+    let context = context().await;
+    let few = other_job(64, 0..4, 500..=600);
+    context.store.append(few).await.unwrap();
+    let lost = all_lost(500..600);
+    context.store.store_verdicts(lost).await.unwrap();
+    assert_eq!(cost(&context).await.lost_gpu_hours_per_hour, None);
+}
