@@ -159,10 +159,11 @@ impl<'a> Hang<'a> {
 
     fn headline(&self) -> String {
         if self.condition.kind == CRASH {
-            return match self.missing.as_str() {
-                "" => "Most ranks ended at once".to_owned(),
-                missing => format!("{missing} ended by a signal or an error"),
+            let who = match self.missing.as_str() {
+                "" => "Processes",
+                missing => missing,
             };
+            return format!("{who} ended by a signal or an error");
         }
         // At a standstill, the missing ranks may have entered the operation.
         match (self.missing.is_empty(), self.condition.standstill) {
