@@ -228,3 +228,24 @@ fn a_job_that_crashed_long_before_a_restart_is_not_reported_again() {
     let found = detector.find_crashed_jobs(instant(3_600_000.0));
     assert!(found.is_empty());
 }
+
+#[test]
+fn a_rank_is_not_named_if_the_end_of_another_node_was_received_long_before_its_own() {
+    let mut ends = launcher_ends_all_but(3, 20_150.0);
+    ends.push((3, 20_100.0, KILLED));
+    let mut events = job_in_which(&ends);
+    for stored in &mut events {
+        let is_first = stored.event.origin.rank.unwrap().rank() == Rank::new(3);
+        if is_first && stored.event.timestamp == instant(20_100.0) {
+            stored.received = instant(22_000.0);
+        }
+    }
+    events.sort_by_key(|stored| stored.received);
+    let mut detector = detector();
+    let mut found = detector.observe(&events).incidents;
+    found.extend(detector.find_crashed_jobs(instant(100_000.0)).incidents);
+    let incident = found.pop().unwrap();
+    assert!(ranks(&incident).is_empty(), "{}", incident.reason);
+    let why = "it may not be the first: clocks of nodes differ";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
