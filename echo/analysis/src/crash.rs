@@ -1,10 +1,11 @@
-//! Processes of a job that end by a signal or with an error, before any other one has ended.
+//! Processes of a job that end by a signal or with an error before those of the other ranks.
 //!
-//! The others do not end an operation without it, and are then killed by their launcher, or give up. So
-//! the first to end is the reason, and by how it ended: a rank that was asked to end (`SIGTERM`), or that
-//! returned 0, is none. Nobody is named if most ranks end alike within seconds, if a rank fell silent
-//! without an end that was seen (its node may have failed first), or if the order of the ends on several
-//! nodes is not certain.
+//! The other ranks cannot complete an operation without that process. Their launcher kills them, or they
+//! time out. The first end is therefore the cause, unless it was a normal one (exit code 0, `SIGTERM`).
+//!
+//! No rank is named in three cases ([`Doubt`]): most ranks ended with the same status within seconds, a
+//! rank stopped reporting and its end was not reported, or the order of ends on several nodes is not
+//! certain.
 
 use echo_core::ids::Rank;
 use echo_core::units::Nanos;
@@ -15,7 +16,7 @@ use crate::assembly::progress::Progress;
 /// Time within which all living ranks report, and agents have sent the ends that they saw, milliseconds.
 const REPORTED_MS: f64 = 6_000.0;
 
-/// Ends within this time are at once, milliseconds: a process with a GPU takes up to seconds to end.
+/// Ends within this time have one cause, milliseconds: a process with a GPU takes up to seconds to end.
 const AT_ONCE_MS: f64 = 3_000.0;
 
 /// Reports of two nodes are received in order if they are further apart than this, milliseconds.
@@ -41,11 +42,11 @@ pub struct Crash {
 /// Reason not to name the rank that ended first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doubt {
-    /// So many ranks, most of them, ended alike and at once.
+    /// Most ranks, this many, ended with the same status within seconds.
     Alike(usize),
-    /// These ranks fell silent, and their ends were not seen.
+    /// These ranks stopped reporting before, and their ends were not reported.
     Silent(Vec<Rank>),
-    /// The end of a rank of another node was received before.
+    /// The end of a rank on another node was received more than a second earlier.
     Order,
 }
 
@@ -56,8 +57,8 @@ impl Crash {
     }
 }
 
-/// Returns the crash of a job of several ranks at `now` (arrival time), once all hosts have had the time
-/// to report theirs.
+/// Returns the crash of a job with at least two ranks at `now` (arrival time), 6 s after the first report
+/// of an end; `None` if the first end was a normal one, or if the other ranks still issue operations.
 pub fn crash(progress: &Progress, now: Nanos) -> Option<Crash> {
     let mut ended: Vec<(Rank, End)> = progress.ended().collect();
     ended.sort_by_key(|(rank, end)| (end.at, *rank));

@@ -87,8 +87,8 @@ pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Han
     found
 }
 
-/// Hang of a job whose other ranks wait for one that has ended, at `now` (arrival time). No limit of time
-/// applies: nothing can end without the process.
+/// Hang of a job that has crashed, at `now` (arrival time). No time limit applies: the other ranks cannot
+/// complete an operation without the process.
 pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
     let crash = crash(progress, now)?;
     let of_first = progress.comms().filter_map(|(comm, ranks)| {

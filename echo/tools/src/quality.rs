@@ -71,6 +71,12 @@ fn jobs(rows: &[Coverage]) -> BTreeMap<Place<'_>, &JobId> {
     known.collect()
 }
 
+fn job_of(row: &Coverage, known: &BTreeMap<Place<'_>, &JobId>) -> JobKey {
+    let job = row.origin.job.as_ref();
+    let job = job.or_else(|| known.get(&place(row)?).copied());
+    (row.origin.cluster.clone(), job.cloned())
+}
+
 /// Numbers of ranks over all jobs of a [`Presence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankCounts {
@@ -103,9 +109,7 @@ impl Presence {
                 continue;
             };
             presence.has_host_evidence |= row.has_host_evidence;
-            let job = row.origin.job.as_ref();
-            let job = job.or_else(|| jobs.get(&place(row)?).copied());
-            let job = (row.origin.cluster.clone(), job.cloned());
+            let job = job_of(row, &jobs);
             let latest = (row.last, Arc::clone(&row.origin));
             let known = presence.origins.entry((job.clone(), rank.rank()));
             let known = known.or_insert_with(|| latest.clone());
@@ -209,10 +213,9 @@ impl Presence {
         let mut jobs: BTreeMap<JobKey, Vec<Coverage>> = BTreeMap::new();
         let known = self::jobs(&self.rows);
         for row in self.rows.iter().filter(|row| row.origin.rank.is_some()) {
-            let job = row.origin.job.as_ref();
-            let job = job.or_else(|| known.get(&place(row)?).copied());
-            let job = (row.origin.cluster.clone(), job.cloned());
-            jobs.entry(job).or_default().push(row.clone());
+            jobs.entry(job_of(row, &known))
+                .or_default()
+                .push(row.clone());
         }
         let presence = |(job, rows)| (job, Self::from_rows(rows));
         jobs.into_iter().map(presence).collect()

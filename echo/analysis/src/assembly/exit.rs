@@ -33,7 +33,8 @@ impl Exit {
         }
     }
 
-    /// Returns whether nobody asked the process to end.
+    /// Returns whether the process failed: it neither returned 0 nor ended by a signal that requests the
+    /// end of a process.
     pub fn is_failure(self) -> bool {
         /// `SIGHUP`, `SIGINT`, `SIGUSR1`, `SIGUSR2` and `SIGTERM`.
         const REQUESTS: [u32; 5] = [1, 2, 10, 12, 15];
