@@ -7,81 +7,128 @@ use echo_core::stats::median;
 /// milliseconds.
 const WEIGHT: f64 = 0.1;
 
-/// Instant of a block on the job's clock, from the ends that its ranks report, and the offsets of
-/// these ranks after it. Ranks without an offset get one if another rank has one, or if the job has
-/// none at all.
-pub(super) fn align(ends: &[(usize, f64)], offsets: &mut [Option<f64>], is_first: bool) -> f64 {
-    let offset = |rank: usize, offsets: &[Option<f64>]| offsets.get(rank).copied().flatten();
-    let known: Vec<f64> = ends
-        .iter()
-        .filter_map(|(rank, end)| Some(end - offset(*rank, offsets)?))
-        .collect();
-    let has_known = !known.is_empty();
-    let raw = || median(&ends.iter().map(|(_, end)| *end).collect::<Vec<f64>>());
-    let Some(instant) = median(&known).or_else(raw) else {
-        return 0.0;
-    };
-    for (rank, end) in ends {
-        if let Some(own) = offsets.get_mut(*rank) {
-            let new = end - instant;
-            *own = match *own {
-                Some(old) => Some(WEIGHT.mul_add(new - old, old)),
-                None if has_known || is_first => Some(new),
-                None => None,
-            };
-        }
-    }
-    instant
+/// Clocks of the ranks of a job, by their offsets from the job's clock, seconds.
+#[derive(Debug, Default)]
+pub(super) struct Clocks {
+    offsets: Vec<Option<f64>>,
+    /// Latest window in which a block ended.
+    window: Option<i64>,
 }
 
-/// Aligns the clocks of all ranks by blocks of several ranks each: two ranks without a communicator in
-/// common are aligned by way of others. The job's clock is then the median of theirs, as of [`center`].
-pub(super) fn align_all(blocks: &[Vec<(usize, f64)>], offsets: &mut [Option<f64>]) {
-    loop {
-        let known = offsets.iter().flatten().count();
-        for ends in blocks {
-            let is_first = offsets.iter().all(Option::is_none);
-            align(ends, offsets, is_first);
-        }
-        if offsets.iter().flatten().count() == known {
-            break;
+impl Clocks {
+    /// Adds a rank, whose clock is not aligned yet.
+    pub(super) fn push(&mut self) {
+        self.offsets.push(None);
+    }
+
+    /// Offset of the clock of a rank, if it is aligned.
+    pub(super) fn offset(&self, rank: usize) -> Option<f64> {
+        self.offsets.get(rank).copied().flatten()
+    }
+
+    /// Returns true if no clock is aligned.
+    pub(super) fn is_unaligned(&self) -> bool {
+        self.offsets.iter().all(Option::is_none)
+    }
+
+    /// Gives a rank the offset of another one, in whose place it is, unless it has one.
+    pub(super) fn replace(&mut self, old: usize, new: usize) {
+        let offset = self.offset(old);
+        if let Some(own) = self.offsets.get_mut(new) {
+            *own = own.or(offset);
         }
     }
-    center(offsets);
-}
 
-/// Makes the job's clock the median of those of its ranks. One rank whose clock is far from the others,
-/// or drifts, would otherwise move it.
-pub(super) fn center(offsets: &mut [Option<f64>]) {
-    let middle = median(&offsets.iter().copied().flatten().collect::<Vec<f64>>());
-    for offset in offsets.iter_mut().flatten() {
-        *offset -= middle.unwrap_or(0.0);
+    /// Instant of a block on the job's clock, from the ends that its ranks report. Aligns the clocks of
+    /// these ranks to it; those without an offset if another rank has one, or if `is_first`.
+    pub(super) fn align(&mut self, ends: &[(usize, f64)], is_first: bool) -> f64 {
+        let known = ends
+            .iter()
+            .filter_map(|(rank, end)| Some(end - self.offset(*rank)?));
+        let known: Vec<f64> = known.collect();
+        let has_known = !known.is_empty();
+        let raw = || median(&ends.iter().map(|(_, end)| *end).collect::<Vec<f64>>());
+        let Some(instant) = median(&known).or_else(raw) else {
+            return 0.0;
+        };
+        for (rank, end) in ends {
+            if let Some(own) = self.offsets.get_mut(*rank) {
+                let new = end - instant;
+                *own = match *own {
+                    Some(old) => Some(WEIGHT.mul_add(new - old, old)),
+                    None if has_known || is_first => Some(new),
+                    None => None,
+                };
+            }
+        }
+        instant
+    }
+
+    /// Aligns the clocks of all ranks by blocks of several ranks each: two ranks without a communicator
+    /// in common are aligned by way of others.
+    pub(super) fn align_all(&mut self, blocks: &[Vec<(usize, f64)>]) {
+        loop {
+            let known = self.offsets.iter().flatten().count();
+            for ends in blocks {
+                self.align(ends, self.is_unaligned());
+            }
+            if self.offsets.iter().flatten().count() == known {
+                break;
+            }
+        }
+        self.center();
+    }
+
+    /// Notes that a block ended in a window. The job's clock becomes the median of those of its ranks
+    /// with the first block of each window: not with the evaluation of a window, which comes some blocks
+    /// later if a rank reports late.
+    pub(super) fn note_window(&mut self, window: i64) {
+        if self.window.is_none_or(|latest| window > latest) {
+            self.window = Some(window);
+            self.center();
+        }
+    }
+
+    /// Makes the job's clock the median of those of its ranks. One rank whose clock is far from the
+    /// others, or drifts, would otherwise move it.
+    fn center(&mut self) {
+        let offsets = self.offsets.iter().copied().flatten();
+        let middle = median(&offsets.collect::<Vec<f64>>()).unwrap_or(0.0);
+        for offset in self.offsets.iter_mut().flatten() {
+            *offset -= middle;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{align, align_all};
+    use super::Clocks;
+
+    fn clocks(ranks: usize) -> Clocks {
+        let mut clocks = Clocks::default();
+        (0..ranks).for_each(|_| clocks.push());
+        clocks
+    }
 
     #[test]
     fn clocks_of_ranks_without_a_common_communicator_are_aligned_by_way_of_others() {
-        let mut offsets = vec![None; 4];
+        let mut clocks = clocks(4);
         let (first, second) = (vec![(0, 5.0), (1, 15.0)], vec![(2, 9.0), (3, 25.0)]);
-        align_all(&[first, second, vec![(1, 16.0), (2, 10.0)]], &mut offsets);
-        let offsets: Vec<f64> = offsets.into_iter().flatten().collect();
+        clocks.align_all(&[first, second, vec![(1, 16.0), (2, 10.0)]]);
         // Of the clock of rank 0: 0, 10, 4, and 20 s; the median is 7.
-        for (offset, expected) in offsets.iter().zip([-7.0, 3.0, -3.0, 13.0]) {
-            assert!((offset - expected).abs() < 1e-9, "{offsets:?}");
+        for (rank, expected) in [-7.0, 3.0, -3.0, 13.0].into_iter().enumerate() {
+            let offset = clocks.offset(rank).expect("it is aligned");
+            assert!((offset - expected).abs() < 1e-9, "{clocks:?}");
         }
     }
 
     #[test]
     fn clocks_of_hosts_are_aligned_by_the_ends_of_common_operations() {
-        let mut offsets = vec![None, None, None];
-        assert!((align(&[(0, 5.0), (1, 15.0)], &mut offsets, true) - 10.0).abs() < 1e-9);
-        assert!((align(&[(0, 6.0), (1, 16.0)], &mut offsets, false) - 11.0).abs() < 1e-9);
+        let mut clocks = clocks(3);
+        assert!((clocks.align(&[(0, 5.0), (1, 15.0)], true) - 10.0).abs() < 1e-9);
+        assert!((clocks.align(&[(0, 6.0), (1, 16.0)], false) - 11.0).abs() < 1e-9);
         // The third rank is placed by one that is known.
-        assert!((align(&[(1, 17.0), (2, 100.0)], &mut offsets, false) - 12.0).abs() < 1e-9);
-        assert!((align(&[(2, 101.0)], &mut offsets, false) - 13.0).abs() < 1e-9);
+        assert!((clocks.align(&[(1, 17.0), (2, 100.0)], false) - 12.0).abs() < 1e-9);
+        assert!((clocks.align(&[(2, 101.0)], false) - 13.0).abs() < 1e-9);
     }
 }

@@ -8,7 +8,7 @@ use echo_core::model::event::Source;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, NodeKey, ProcessKey};
-use crate::straggler::clock::{align, align_all, center};
+use crate::straggler::clock::Clocks;
 use crate::straggler::communicator::{CommKey, Communicator, Place};
 use crate::straggler::early::Early;
 use crate::straggler::incident::RankOfJob;
@@ -55,7 +55,7 @@ pub(super) struct Job {
     origin: Nanos,
     members: Vec<Member>,
     by_process: HashMap<ProcessKey, usize>,
-    offsets: Vec<Option<f64>>,
+    clocks: Clocks,
     nodes: Vec<NodeKey>,
     /// Node of each rank.
     node_of: Vec<u32>,
@@ -90,7 +90,7 @@ impl Job {
             origin,
             members: Vec::new(),
             by_process: HashMap::new(),
-            offsets: Vec::new(),
+            clocks: Clocks::default(),
             nodes: Vec::new(),
             node_of: Vec::new(),
             comms: Vec::new(),
@@ -164,10 +164,7 @@ impl Job {
             self.match_block(block, place);
         }
         if let Some(old) = replaced {
-            let offset = self.offsets.get(old as usize).copied().flatten();
-            if let Some(own) = self.offsets.get_mut(rank) {
-                *own = own.or(offset);
-            }
+            self.clocks.replace(old as usize, rank);
         }
         if let Some(member) = replaced.and_then(|old| self.members.get_mut(old as usize)) {
             // A new process has this rank, so the evaluation does not wait for reports of the old one.
@@ -183,7 +180,7 @@ impl Job {
         };
         let rank = |process: ProcessKey| self.by_process.get(&process).copied();
         let common = early.common_ends(rank, |block| block.end.millis_since(self.origin) / 1e3);
-        align_all(&common, &mut self.offsets);
+        self.clocks.align_all(&common);
         for (block, place) in early.in_order(|block| self.aligned(block)) {
             self.match_block(&block, place);
         }
@@ -192,7 +189,7 @@ impl Job {
     /// End of a block on the job's clock, seconds, as far as the clock of its rank is known.
     fn aligned(&self, block: &BlockSum) -> f64 {
         let rank = self.by_process.get(&block.process);
-        let offset = rank.and_then(|rank| self.offsets.get(*rank).copied().flatten());
+        let offset = rank.and_then(|rank| self.clocks.offset(*rank));
         self.seconds(block.end) - offset.unwrap_or(0.0)
     }
 
@@ -234,7 +231,7 @@ impl Job {
         let enqueued = comm.and_then(|comm| comm.enqueued.get_mut(place.slot));
         if let Some(enqueued) = enqueued.filter(|enqueued| beat.enqueued > **enqueued) {
             *enqueued = beat.enqueued;
-            let offset = self.offsets.get(rank).copied().flatten();
+            let offset = self.clocks.offset(rank);
             self.last_enqueue = self.last_enqueue.max(at - offset.unwrap_or(0.0));
         }
     }
@@ -274,11 +271,11 @@ impl Job {
             return None;
         }
         let is_alive = |member: &Member| now.millis_since(member.heard) < 1e3 * SILENT_S;
-        let members = self.members.iter().zip(&self.offsets);
-        let alive = members.filter(|(member, _)| is_alive(member));
-        let is_first = self.offsets.iter().all(Option::is_none);
-        let latest = alive.filter_map(|(member, offset)| {
-            let offset = offset.or(is_first.then_some(0.0))?;
+        let members = self.members.iter().enumerate();
+        let alive = members.filter(|(_, member)| is_alive(member));
+        let is_first = self.clocks.is_unaligned();
+        let latest = alive.filter_map(|(rank, member)| {
+            let offset = self.clocks.offset(rank).or(is_first.then_some(0.0))?;
             Some(member.reported(now) - offset)
         });
         Some(latest.reduce(f64::min)? - SLACK_S)
@@ -318,7 +315,6 @@ impl Job {
             })
             .collect();
         self.evaluated = measured.until;
-        center(&mut self.offsets);
         self.peers = measured.ranks.iter().map(|flow| flow.peer).collect();
         if self.judge.incidents.end_stall() {
             self.judge.skip();
@@ -347,7 +343,7 @@ impl Job {
 
     /// Adds a closed block to its window.
     fn close(&mut self, index: usize, block: &MatchedBlock) {
-        let is_first = self.offsets.iter().all(Option::is_none);
+        let is_first = self.clocks.is_unaligned();
         let Some(comm) = self.comms.get_mut(index) else {
             return;
         };
@@ -358,8 +354,7 @@ impl Job {
             .rows()
             .filter_map(|(slot, row)| Some((comm.members.get(slot).copied()?? as usize, row.end)))
             .collect();
-        let is_aligned =
-            |(rank, _): &(usize, f64)| self.offsets.get(*rank).is_some_and(Option::is_some);
+        let is_aligned = |(rank, _): &(usize, f64)| self.clocks.offset(*rank).is_some();
         let is_placed = is_first || ends.iter().any(is_aligned);
         if !is_placed && comm.unplaced < MAX_UNPLACED {
             // Its place in time is unknown, by as much as clocks differ.
@@ -368,7 +363,7 @@ impl Job {
             return;
         }
         comm.learn(block);
-        let end = align(&ends, &mut self.offsets, is_first || !is_placed);
+        let end = self.clocks.align(&ends, is_first || !is_placed);
         self.last_end = self.last_end.max(end);
         if comm.evaluated.is_none() {
             // Time is measured from the end of the first block.
@@ -381,6 +376,7 @@ impl Job {
             return;
         }
         let mut window = (end / self.rule.window_s).floor() as i64;
+        self.clocks.note_window(window);
         if window < self.next_window {
             self.coverage.late += u64::from(block.operations());
             window = self.next_window;

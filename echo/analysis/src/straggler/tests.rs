@@ -1,6 +1,8 @@
 use echo_core::ids::CommId;
 use echo_core::model::event::{SeqRange, Source};
 use echo_core::units::Nanos;
+use proptest::prelude::{prop_assert_eq, proptest};
+use proptest::test_runner::Config;
 
 use super::Detector;
 use super::block::{BlockSum, Membership, NodeKey, Operation, ProcessKey};
@@ -123,4 +125,51 @@ fn the_order_in_which_the_ranks_of_a_mesh_are_received_changes_nothing() {
             .position(|key| *key == block.process)
     });
     assert_eq!(incidents(&by_rank), found);
+}
+
+/// Report of rank `rank` of a job of four about the operation that ends in tenth `tenth` of a second.
+/// From 40 s on rank 2 is late, and the job takes 1.5 times as long. Ranks see the end up to 16 ms apart.
+fn jittering(rank: u32, tenth: u64) -> BlockSum {
+    let end = 100_000_000 * tenth + 50_000_000 * tenth.saturating_sub(400);
+    let jitter = (tenth * tenth * 7 + tenth * u64::from(rank) * 13) % 17 * 1_000_000;
+    let is_late = tenth >= 400 && rank != 2;
+    BlockSum {
+        operation: Operation::Collective,
+        seqs: SeqRange::new(tenth, tenth).expect("operations"),
+        count: 1,
+        sum_ms: if is_late { 45.0 } else { 2.0 },
+        end: Nanos::new(i64::try_from(end + jitter).expect("small")),
+        ..transfers(rank, 0)
+    }
+}
+
+proptest! {
+    #![proptest_config(Config::with_cases(16))]
+
+    /// After the first report each agent sends at its own pace: each rank is received some seconds
+    /// behind the others.
+    #[test]
+    fn how_far_agents_are_behind_each_other_changes_nothing(behind in [0_u64..60, 0..60, 0..60, 0..60]) {
+        let losses = |behind: [u64; 4]| {
+            let blocks = (0..900).flat_map(|tenth| {
+                let ranks = (0..4).zip(behind);
+                ranks.map(move |(rank, behind)| (tenth + behind * u64::from(tenth > 0), jittering(rank, tenth)))
+            });
+            let mut blocks: Vec<(u64, BlockSum)> = blocks.collect();
+            blocks.sort_by_key(|(order, _)| *order);
+            let mut detector = Detector::default();
+            let mut found = Vec::new();
+            for (order, block) in blocks {
+                let received = Nanos::new(i64::try_from(order).expect("small") * 100_000_000);
+                detector.observe(&block, received);
+                let reports = detector.advance(received);
+                found.extend(reports.into_iter().flat_map(|report| report.incidents));
+            }
+            let incident = found.pop().expect("rank 2 is late");
+            // Sums are rounded by their order.
+            let pieces = incident.pieces.iter().map(|piece| format!("{:.9}", piece.lost_gpu_s));
+            (incident.finding, pieces.collect::<Vec<String>>())
+        };
+        prop_assert_eq!(losses(behind), losses([0; 4]));
+    }
 }

@@ -70,7 +70,7 @@ impl Job {
             self.nodes.len() - 1
         });
         self.node_of.push(u32::try_from(node).unwrap_or(u32::MAX));
-        self.offsets.push(None);
+        self.clocks.push();
         self.members.push(Member::new(block.process, block.node));
         index
     }
