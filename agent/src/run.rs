@@ -116,6 +116,7 @@ pub async fn run<E: Forward>(
     let own = SelfMetrics::new(sender.vitals(), hooks.as_ref().map(HookServer::hooks));
     let own = own.with_sentinel(health.sentinel_counts());
     let standings = Standings::new(outbox.statements(), node);
+    let own = own.with_standings(standings.clone());
     let self_metrics =
         Arc::new(own.with_measurements(measuring.as_ref().map(Measuring::measurements)));
     let (mut agent, ras) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));

@@ -11,6 +11,7 @@ use fleet_agent_core::policy::is_plausible;
 use fleet_agent_core::vitals::{LostEvents, Vitals, counter_increases};
 use fleet_agent_export::vitals::Vitals as Delivered;
 use fleet_agent_health::sentinel::SentinelCounts;
+use fleet_agent_health::standing::{Standings, State as HostState};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::now_ns;
 use fleet_agent_stacks::sampler::Counts;
@@ -22,6 +23,10 @@ use crate::measurements::Measurements;
 /// Report interval, nanoseconds; losses are reported at once.
 const INTERVAL_NS: u64 = 60_000_000_000;
 
+/// The same while Echo names this host. Echo answers reports, and a host whose job has ended has no
+/// others: it would stay unhealthy for a minute.
+const NAMED_INTERVAL_NS: u64 = 5_000_000_000;
+
 /// Counters of the agent.
 #[derive(Debug)]
 pub(super) struct SelfMetrics {
@@ -29,6 +34,7 @@ pub(super) struct SelfMetrics {
     hooks: Option<Hooks>,
     measurements: Option<Measurements>,
     sentinel: SentinelCounts,
+    standings: Option<Standings>,
     own: Processes,
     state: Mutex<State>,
 }
@@ -48,6 +54,7 @@ impl SelfMetrics {
             hooks,
             measurements: None,
             sentinel: SentinelCounts::default(),
+            standings: None,
             own: Processes::new("/proc"),
             state: Mutex::default(),
         }
@@ -62,6 +69,12 @@ impl SelfMetrics {
     /// Adds the counts of reports to `NVSentinel`.
     pub(super) fn with_sentinel(mut self, counts: SentinelCounts) -> Self {
         self.sentinel = counts;
+        self
+    }
+
+    /// Reports more often while this host is named by these.
+    pub(super) fn with_standings(mut self, standings: Standings) -> Self {
+        self.standings = Some(standings);
         self
     }
 
@@ -149,7 +162,7 @@ impl SelfMetrics {
         let since_ns = state
             .reported_ns
             .map(|reported_ns| now_ns.saturating_sub(reported_ns));
-        let is_due = since_ns.is_none_or(|since_ns| since_ns >= INTERVAL_NS)
+        let is_due = since_ns.is_none_or(|since_ns| since_ns >= self.interval_ns())
             || counts.iter().any(|(_, rise)| *rise > 0);
         if !is_due {
             return None;
@@ -157,6 +170,15 @@ impl SelfMetrics {
         state.reported_vitals = state.vitals.clone();
         state.reported_ns = Some(now_ns);
         Some(counts.to_vec())
+    }
+
+    fn interval_ns(&self) -> u64 {
+        let standing = self.standings.as_ref().map(Standings::now);
+        if standing.is_some_and(|standing| standing.state() == HostState::Straggler) {
+            NAMED_INTERVAL_NS
+        } else {
+            INTERVAL_NS
+        }
     }
 
     /// Returns the current vitals.

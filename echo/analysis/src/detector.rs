@@ -13,7 +13,6 @@ use echo_core::units::Nanos;
 
 use crate::assembly::progress::Progress;
 use crate::assembly::{Assembly, CohortBlock, CohortKey};
-use crate::crash::crash;
 use crate::hang::HangTimeouts;
 use crate::iteration_clock::IterationClock;
 use crate::policy_input::{PolicyInput, PolicyInputs};
@@ -130,14 +129,14 @@ impl Detector {
         lost.unwrap_or_default()
     }
 
-    /// Finds jobs that have crashed by `now` (arrival time): at once, because no rank of theirs may
-    /// report any more, and their ranks have said so before they fell silent. Jobs that have been silent
-    /// for long were judged before.
-    pub fn find_crashed_jobs(&mut self, now: Nanos) -> DetectorOutput {
+    /// Finds jobs that have crashed by `now` (arrival time), and ends the hangs of jobs whose last process
+    /// has ended: at once, because no rank of theirs may report any more, and their ranks have said so
+    /// before they fell silent. Jobs that have been silent for long were judged before.
+    pub fn find_ended_jobs(&mut self, now: Nanos) -> DetectorOutput {
         let end_after_ms = self.settings.end_after_ms;
         self.update_hangs(now, |progress| {
-            let crash = crash(progress, now);
-            crash.is_some_and(|crash| now.millis_since(crash.end.received) < end_after_ms)
+            let received = progress.ended().map(|(_, end)| end.received).max();
+            received.is_some_and(|received| now.millis_since(received) < end_after_ms)
         })
     }
 

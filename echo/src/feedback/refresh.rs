@@ -206,7 +206,7 @@ impl Refresh {
         output
     }
 
-    /// Finds jobs that have crashed, and ends incidents of silent jobs and nodes. Agents that could not
+    /// Judges jobs that have ended, and ends incidents of silent jobs and nodes. Agents that could not
     /// report during a downtime are not silent, so nothing ends until they had time to reconnect.
     fn end_silent(&mut self) -> DetectorOutput {
         let now = self.clock.now();
@@ -216,7 +216,7 @@ impl Refresh {
             return DetectorOutput::default();
         }
         self.checked_at = now;
-        let mut output = self.detector.find_crashed_jobs(now);
+        let mut output = self.detector.find_ended_jobs(now);
         if is_recent(self.reconnect_ms, self.listening_since) {
             return output;
         }

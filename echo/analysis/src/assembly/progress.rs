@@ -79,6 +79,11 @@ impl Progress {
         self.ended.contains_key(&rank)
     }
 
+    /// Whether the processes of all ranks have ended.
+    pub fn is_over(&self) -> bool {
+        self.ranks().all(|rank| self.has_ended(rank))
+    }
+
     /// Records whether the process of a rank had ended at a report. A new communicator is made by ranks
     /// that live, so those that ended before belong to an earlier start.
     fn record_end(&mut self, rank: Rank, event: &Event, received: Nanos, is_new_comm: bool) {

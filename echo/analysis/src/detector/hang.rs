@@ -43,7 +43,7 @@ pub(super) struct HangTracker {
     attributed_until: BTreeMap<JobKey, Nanos>,
     /// Latest attributed spans of each job.
     attributed: BTreeMap<JobKey, VecDeque<AttributedSpan>>,
-    /// Time at which the first of the ranks that waited in a hang has ended.
+    /// Time at which the first process of a job that hung has ended.
     given_up: BTreeMap<JobKey, Nanos>,
 }
 
@@ -128,6 +128,7 @@ impl HangTracker {
         let mut output = DetectorOutput::default();
         let found = match self.crash(job, progress, now) {
             Some(crash) => vec![crash],
+            None if progress.is_over() => Vec::new(),
             None => hangs(progress, now, timeouts),
         };
         let known = self.open.remove(job);
@@ -150,14 +151,16 @@ impl HangTracker {
     /// Returns the hang of a job that has crashed. After a hang, ranks give up or are killed: that is no
     /// crash of its own.
     fn crash(&mut self, job: &JobKey, progress: &Progress, now: Nanos) -> Option<Hang> {
-        let hang = hang_of_crash(progress, now)?;
-        let crash = hang.crash.as_ref()?;
+        let first = progress.ended().map(|(_, end)| end.at).min()?;
         if let Some((_, known)) = self.open.get(job)
             && is_hang(known)
         {
-            self.given_up.insert(job.clone(), crash.end.at);
+            self.given_up.insert(job.clone(), first);
         }
-        (self.given_up.get(job) != Some(&crash.end.at)).then_some(hang)
+        if self.given_up.get(job) == Some(&first) {
+            return None;
+        }
+        hang_of_crash(progress, now)
     }
 
     /// Returns the GPU time lost since the last update. Ranks that wait in one communicator delay

@@ -58,7 +58,7 @@ fn found(ends: &[(u32, f64, (&str, u32))]) -> Vec<Incident> {
 fn found_in(events: &[StoredEvent]) -> Vec<Incident> {
     let mut detector = detector();
     let mut found = detector.observe(events).incidents;
-    found.extend(detector.find_crashed_jobs(instant(100_000.0)).incidents);
+    found.extend(detector.find_ended_jobs(instant(100_000.0)).incidents);
     found
 }
 
@@ -176,12 +176,34 @@ fn victims_of_a_hang_that_give_up_are_not_named() {
     let mut found = detector.observe(&events).incidents;
     found.extend(detector.end_silent_jobs(instant(70_000.0)).incidents);
     // Nor once the hang is over, because no rank reports any more.
-    found.extend(detector.find_crashed_jobs(instant(90_000.0)).incidents);
-    found.extend(detector.find_crashed_jobs(instant(91_000.0)).incidents);
+    found.extend(detector.find_ended_jobs(instant(90_000.0)).incidents);
+    found.extend(detector.find_ended_jobs(instant(91_000.0)).incidents);
     assert!(found.iter().all(|one| ranks(one) == [2]), "{found:?}");
     let last = found.last().unwrap();
     assert_eq!(condition(last).unwrap().kind, ConditionKind::Hang);
     assert_eq!(last.state, IncidentState::Cleared);
+}
+
+#[test]
+fn a_hang_ends_with_the_last_process_of_its_job() {
+    for how in [KILLED, ASKED] {
+        let mut detector = detector();
+        let hanging = reports(0, 45, |rank| if rank == 2 { 99 } else { 100 });
+        let mut found = detector.observe(&hanging).incidents;
+        let job = Job::with_ranks(N_RANKS);
+        let ends = (0..N_RANKS).map(|rank| {
+            let mut stored = job.issued(rank, 100, f64::from(rank).mul_add(10.0, 45_000.0));
+            stored.event.attrs = Arc::from(format!(r#"{{"{}":{}}}"#, how.0, how.1));
+            stored
+        });
+        found.extend(detector.observe(&ends.collect::<Vec<_>>()).incidents);
+        for ms in [46_000.0, 55_000.0, 70_000.0] {
+            found.extend(detector.find_ended_jobs(instant(ms)).incidents);
+        }
+        let last = found.last().unwrap();
+        assert_eq!(condition(last).unwrap().kind, ConditionKind::Hang);
+        assert_eq!((ranks(last), last.state), (vec![2], IncidentState::Cleared));
+    }
 }
 
 #[test]
@@ -231,7 +253,7 @@ fn a_job_that_crashed_long_before_a_restart_is_not_reported_again() {
     ends.push((3, 20_100.0, KILLED));
     let mut detector = detector();
     detector.observe(&job_in_which(&ends));
-    let found = detector.find_crashed_jobs(instant(3_600_000.0));
+    let found = detector.find_ended_jobs(instant(3_600_000.0));
     assert!(found.is_empty());
 }
 
