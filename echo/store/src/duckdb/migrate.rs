@@ -18,16 +18,16 @@ pub(super) fn version(
     known: &[Migration],
 ) -> Result<i64, StoreError> {
     let failed = |error: duckdb::Error| unreadable(path, error.to_string());
-    let (made, ledgers): (i64, i64) = connection
-        .query_row(schema::MADE, [], |row| Ok((row.get(0)?, row.get(1)?)))
-        .map_err(failed)?;
-    if made == 0 {
-        return Ok(0);
-    }
-    let applied = if ledgers == 0 {
-        Vec::new()
-    } else {
+    let count = |sql: &str| -> Result<i64, StoreError> {
+        let counted = connection.query_row(sql, [], |row| row.get(0));
+        counted.map_err(failed)
+    };
+    let applied = if count(schema::LEDGERS)? > 0 {
         schema::applied(connection).map_err(failed)?
+    } else if count(schema::MADE)? == 0 {
+        return Ok(0);
+    } else {
+        Vec::new()
     };
     let Some((found, _)) = applied.last() else {
         let reason =
@@ -55,14 +55,13 @@ pub(super) fn version(
     Ok(*found)
 }
 
-/// Applies missing migrations, one transaction each.
+/// Applies the migrations that a database of this version lacks, one transaction each.
 pub(super) fn apply(
     connection: &mut Connection,
-    path: &Path,
+    version: i64,
     migrations: &[Migration],
     clock: &dyn Clock,
 ) -> Result<(), StoreError> {
-    let version = version(connection, path, migrations)?;
     let missing = migrations
         .iter()
         .filter(|migration| migration.version > version);
@@ -70,9 +69,8 @@ pub(super) fn apply(
         apply_one(connection, migration, clock).map_err(engine("migrating the schema"))?;
         tracing::debug!(
             schema.version = migration.version,
-            "applied migration {} to {}",
+            "applied migration {}",
             migration.name,
-            path.display(),
         );
     }
     // Schema changes never share a WAL with rows: the engine has had bugs in replaying such a mix.

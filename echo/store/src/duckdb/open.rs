@@ -53,13 +53,13 @@ pub(super) fn open(
 ) -> Result<Opened, StoreError> {
     // A database of a later version must not be changed, and opening it for writing would replay
     // its WAL into it.
-    inspect(path, migrations)?;
+    let version = inspect(path, migrations)?;
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
     let memory = memory(config.memory_limit)?;
     let settings = settings(config, memory).map_err(unreadable)?;
     let mut connection = connect(path, settings)?;
     let _known = connection.execute_batch(UTC);
-    migrate::apply(&mut connection, path, migrations, clock)?;
+    migrate::apply(&mut connection, version, migrations, clock)?;
     if let Some(source) = &config.lake {
         lake_source::attach(&connection, source)?;
     }

@@ -6,15 +6,19 @@ use echo_core::units::Nanos;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::migrations::Migration;
 
-/// Number of user-created objects in the database, and how many of them are the table of
-/// migrations. A database of another program may have no table at all.
+/// Number of tables of migrations.
+pub(in crate::duckdb) const LEDGERS: &str =
+    "SELECT count(*) FROM duckdb_tables() WHERE NOT internal AND table_name = 'schema_version'";
+
+/// Number of user-created objects in the database. A database of another program may have no table at
+/// all. Listing the functions takes 15 ms.
 pub(in crate::duckdb) const MADE: &str = "
-    SELECT count(*), count(*) FILTER (name = 'schema_version' AND kind = 'table') FROM (
-        SELECT 'table' AS kind, table_name AS name FROM duckdb_tables() WHERE NOT internal
-        UNION ALL SELECT 'view', view_name FROM duckdb_views() WHERE NOT internal
-        UNION ALL SELECT 'sequence', sequence_name FROM duckdb_sequences()
-        UNION ALL SELECT 'type', type_name FROM duckdb_types() WHERE NOT internal
-        UNION ALL SELECT 'macro', function_name FROM duckdb_functions()
+    SELECT count(*) FROM (
+        SELECT table_name FROM duckdb_tables() WHERE NOT internal
+        UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal
+        UNION ALL SELECT sequence_name FROM duckdb_sequences()
+        UNION ALL SELECT type_name FROM duckdb_types() WHERE NOT internal
+        UNION ALL SELECT function_name FROM duckdb_functions()
             WHERE NOT internal AND function_type IN ('macro', 'table_macro'))";
 
 /// Makes the engine treat a transaction as a writing one, without changes.

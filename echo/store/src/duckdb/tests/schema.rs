@@ -74,7 +74,8 @@ fn a_later_migration_is_applied_once_to_a_database_of_an_earlier_build() {
     steps.push(LATER);
     for _ in 0..2 {
         let mut connection = connect(&path);
-        migrate::apply(&mut connection, &path, &steps, &*clock()).unwrap();
+        let version = migrate::version(&connection, &path, &steps).unwrap();
+        migrate::apply(&mut connection, version, &steps, &*clock()).unwrap();
         assert_eq!(migrate::version(&connection, &path, &steps).unwrap(), 2);
         connection
             .execute_batch("INSERT INTO later VALUES (1)")
