@@ -100,11 +100,8 @@ pub fn router(
         mcp_service(ToolNames::Dotted),
         mcp_service(ToolNames::Plain),
     );
-    let pages = pages::routes(Pages {
-        registry: Arc::clone(&registry),
-        contexts: contexts.clone(),
-        middleware: middleware.clone(),
-    });
+    let pages = Pages::new(Arc::clone(&registry), contexts.clone(), middleware.clone());
+    let pages = pages::routes(pages);
     let state = HttpState {
         registry,
         contexts,

@@ -38,11 +38,13 @@ mod open_incidents;
 mod overview;
 mod permalink;
 mod rank;
+mod shared_maps;
 mod status;
 
 use client::{RankInCluster, ToolClient, WindowQuery};
 use layout::{Reload, Top, Visitor};
 use login::{login, logout, sign_in};
+use shared_maps::SharedMaps;
 
 /// State of the pages.
 #[derive(Debug, Clone)]
@@ -53,6 +55,23 @@ pub(super) struct Pages {
     pub(super) contexts: ToolContexts,
     /// Middleware, for authentication.
     pub(super) middleware: Middleware,
+    maps: SharedMaps,
+}
+
+impl Pages {
+    /// Pages of the answers of these tools.
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        contexts: ToolContexts,
+        middleware: Middleware,
+    ) -> Self {
+        Self {
+            registry,
+            contexts,
+            middleware,
+            maps: SharedMaps::default(),
+        }
+    }
 }
 
 /// Builds the routes of the pages.

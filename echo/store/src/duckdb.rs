@@ -88,7 +88,7 @@ use crate::timeseries::{TimeseriesPoint, TimeseriesQuery};
 use crate::timings::Timings;
 use crate::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, ExceededLimit,
-    JobQuery, Page, StoreError, Tail, Vitals, finite,
+    JobQuery, Page, StoreError, Tail, TimedOperations, Vitals, finite,
 };
 
 /// Store in one database file.
@@ -324,6 +324,18 @@ impl EventStore for DuckDbStore {
             Ok(events)
         };
         self.readers.run("reading events of a job", read).await
+    }
+
+    async fn timed_operations(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<TimedOperations>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = event_queries::timed_operations(cluster, window);
+        let read =
+            move |reader: &Reader| event_reader::timed_operations(reader, &dictionary, &query);
+        self.readers.run("counting times of operations", read).await
     }
 
     async fn timeseries(&self, query: TimeseriesQuery) -> Result<Vec<TimeseriesPoint>, StoreError> {

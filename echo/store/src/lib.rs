@@ -115,6 +115,14 @@ pub trait EventStore: CostHours + IncidentHistory + ProcessReports + std::fmt::D
     /// block are left out.
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError>;
 
+    /// Operations of each rank in each communicator that GPUs measure, except sends and receives, in no
+    /// particular order.
+    async fn timed_operations(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<TimedOperations>, StoreError>;
+
     /// Events of a job that belong to blocks, in order of their numbers, without attributes, with
     /// samples as in [`Self::tail`]. If there are more than the limit, the latest are returned.
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
@@ -308,6 +316,19 @@ pub struct EvidenceSum {
     pub sum: f64,
     /// Iterations of the blocks that the values belong to.
     pub iterations: f64,
+}
+
+/// Operations of one rank in one communicator that its GPU measures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimedOperations {
+    /// Rank.
+    pub origin: Arc<Origin>,
+    /// Communicator.
+    pub comm: CommId,
+    /// Number of operations.
+    pub operations: f64,
+    /// Number of those with a time.
+    pub timed: f64,
 }
 
 /// Task that host evidence names.

@@ -16,7 +16,7 @@ use echo_store::sql::{SqlError, SqlQuery, SqlTable, ViewDocs};
 use echo_store::timeseries::{TimeseriesPoint, TimeseriesQuery};
 use echo_store::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, ExceededLimit,
-    JobQuery, Page, Reach, StoreError, Tail, Vitals,
+    JobQuery, Page, Reach, StoreError, Tail, TimedOperations, Vitals,
 };
 use tokio::sync::watch;
 
@@ -108,6 +108,18 @@ impl EventStore for HotAndCold {
             async move { store.job_events(query).await }
         };
         self.ask(part, question).await
+    }
+
+    async fn timed_operations(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<TimedOperations>, StoreError> {
+        let question = |store: Arc<DuckDbStore>| {
+            let cluster = cluster.cloned();
+            async move { store.timed_operations(cluster.as_ref(), window).await }
+        };
+        self.ask((cluster, window.from()), question).await
     }
 
     async fn timeseries(&self, query: TimeseriesQuery) -> Result<Vec<TimeseriesPoint>, StoreError> {

@@ -1,6 +1,7 @@
 //! Calls the tools with the permissions of the visitor.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use echo_core::model::detector_output::IncidentState;
 use echo_core::model::event::Origin;
@@ -21,6 +22,7 @@ use echo_tools::{ToolContext, ToolError};
 use serde::Deserialize;
 
 use super::Pages;
+use super::shared_maps::{SharedMaps, Shown};
 use crate::request_context::RequestContext;
 
 /// Most culprits and conditions of one page.
@@ -33,7 +35,7 @@ const HOUR_MS: f64 = 3_600_000.0;
 const MAX_CONTRIBUTORS: usize = 100;
 
 /// Time window of a page, from its query. Empty fields are ignored.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub(super) struct WindowQuery {
     /// Length up to now, or `all`.
@@ -112,6 +114,7 @@ pub(super) struct IncidentTimes {
 pub(super) struct ToolClient<'a> {
     registry: &'a Registry,
     context: ToolContext,
+    maps: &'a SharedMaps,
 }
 
 impl<'a> ToolClient<'a> {
@@ -119,6 +122,7 @@ impl<'a> ToolClient<'a> {
         Self {
             registry: &pages.registry,
             context: pages.contexts.for_caller(&request_context.caller),
+            maps: &pages.maps,
         }
     }
 
@@ -130,9 +134,9 @@ impl<'a> ToolClient<'a> {
         self.context.run_with_deadline(page).await
     }
 
-    /// Milliseconds after which a page starts no further query.
-    pub(super) fn soft_deadline_ms(&self) -> f64 {
-        self.context.limits.deadline.as_secs_f64() * 1e3 / 2.0
+    /// Time after which a page starts no further query, or waits for none that it can do without.
+    pub(super) fn soft_deadline(&self) -> Duration {
+        self.context.limits.deadline / 2
     }
 
     /// Returns the current time.
@@ -189,13 +193,14 @@ impl<'a> ToolClient<'a> {
         self.registry.call(&self.context, tool).await
     }
 
-    /// Returns the lags of its ranks; `None` if the visitor may not call `explain_rank`.
+    /// Returns the lags of its ranks; `None` if the visitor may not call `explain_rank`. A timeout after
+    /// half of the deadline, so that the rest of the page is shown.
     pub(super) async fn map(
         &self,
         cluster: &str,
         window: &WindowQuery,
-        priority_ranks: &[RankKey],
-    ) -> Result<Option<LagMap>, ToolError> {
+        priority_ranks: Vec<RankKey>,
+    ) -> Result<Option<Arc<LagMap>>, ToolError> {
         if !self.may_explain() {
             return Ok(None);
         }
@@ -204,11 +209,21 @@ impl<'a> ToolClient<'a> {
             time: window.time()?,
             page_window: None,
         };
-        let map = async {
-            let scope = Scope::resolve(&self.context, request).await?;
-            LagMap::load(&scope, priority_ranks).await
+        let scope = Scope::resolve(&self.context, request).await?;
+        let shown = Shown {
+            cluster: cluster.to_owned(),
+            window: window.clone(),
+            priority_ranks: priority_ranks.clone(),
         };
-        self.context.run_limited(map).await.map(Some)
+        let load = self
+            .context
+            .run_limited(LagMap::load(&scope, &priority_ranks));
+        let map = self.maps.get(shown, self.now(), load);
+        let deadline = self.soft_deadline();
+        match tokio::time::timeout(deadline, map).await {
+            Ok(map) => map.map(Some),
+            Err(_elapsed) => Err(ToolError::Timeout { deadline }),
+        }
     }
 
     /// Returns the times of an incident; `None` if the cluster has none with this id. An error if

@@ -108,7 +108,7 @@ pub(super) async fn page(
     };
     let current = view.current(client).await?;
     let marks = view.outliers.as_ref().map(marks).unwrap_or_default();
-    let map = client.map(cluster, window, &marked_ranks(&marks)).await;
+    let map = client.map(cluster, window, marked_ranks(&marks)).await;
     let map = map::from_lags(map, view.outliers.as_ref(), &marks)?;
     let days = Days::fetch(client, cluster).await?;
     Ok(html! {

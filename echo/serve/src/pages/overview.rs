@@ -97,7 +97,8 @@ pub(super) async fn page(client: &ToolClient<'_>, otlp: Option<&str>) -> Result<
         ..WindowQuery::default()
     };
     let began = client.now();
-    let has_time_left = || client.now().millis_since(began) < client.soft_deadline_ms();
+    let deadline_ms = client.soft_deadline().as_secs_f64() * 1e3;
+    let has_time_left = || client.now().millis_since(began) < deadline_ms;
     let mut cards = Vec::new();
     while cards.len() < MAX_CLUSTERS && has_time_left() {
         let Some(name) = names.next() else { break };

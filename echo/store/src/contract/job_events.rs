@@ -46,6 +46,49 @@ fn evidence_query() -> EvidenceQuery {
 }
 
 #[tokio::test]
+async fn operations_that_gpus_measure_are_counted_with_those_that_have_times() {
+    let store = DuckDbStore::scratch();
+    let rank = origin("prod", "node-1", 0);
+    let measured = |op: &str, source, timed| {
+        let summary = Summary {
+            count: timed,
+            sum: 8.0,
+            min: None,
+            max: None,
+        };
+        let duration = "nccl.operation.duration_ms";
+        let mut event = evidence(&rank, duration, 20, Reading::Histogram(summary));
+        let block = event.block.as_mut().unwrap();
+        (block.op, block.source) = (Some(op.parse().unwrap()), source);
+        event
+    };
+    let events = vec![
+        measured("AllReduce", Source::Device, 32),
+        measured("AllGather", Source::Device, 8),
+        measured("Send", Source::Device, 1),
+        measured("AllReduce", Source::Host, 1),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let found = |cluster: &str, to| {
+        let cluster = cluster.parse().unwrap();
+        let store = &store;
+        async move {
+            store
+                .timed_operations(Some(&cluster), window(0, to))
+                .await
+                .unwrap()
+        }
+    };
+    let [one] = found("prod", 100).await.try_into().unwrap();
+    assert_eq!(
+        (one.origin, one.operations, one.timed),
+        (rank.clone(), 64.0, 40.0)
+    );
+    assert!(found("prod", 20).await.is_empty());
+    assert!(found("other", 100).await.is_empty());
+}
+
+#[tokio::test]
 async fn host_evidence_is_summed_over_whole_blocks() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));

@@ -11,7 +11,7 @@ use crate::duckdb::query::Query;
 use crate::duckdb::rows::event_queries;
 use crate::duckdb::rows::query_results::{EventReader, add_samples};
 use crate::timeseries::TimeseriesPoint;
-use crate::{Cursor, EventQuery, Page, uses_samples};
+use crate::{Cursor, EventQuery, Page, TimedOperations, uses_samples};
 
 /// Returns the events of a page with all fields.
 pub(super) fn page(
@@ -71,6 +71,21 @@ pub(super) fn timeseries(
         Ok(())
     })?;
     Ok(points)
+}
+
+/// Returns the operations of each rank and how many of them have times.
+pub(super) fn timed_operations(
+    reader: &Reader,
+    dictionary: &Dictionary,
+    query: &Query,
+) -> EngineResult<Vec<TimedOperations>> {
+    let mut found = Vec::new();
+    let mut rows = EventReader::new(dictionary);
+    reader.each_batch(query, |batch| {
+        found.extend(rows.timed_operations(batch)?);
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 fn read_samples(reader: &Reader, query: &Query, events: &mut [StoredEvent]) -> EngineResult<()> {

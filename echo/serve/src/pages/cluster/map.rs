@@ -2,6 +2,7 @@
 //! Culprits come first; ranks without a notable lag are folded.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use echo_core::units::Nanos;
 use echo_tools::ToolError;
@@ -59,7 +60,7 @@ struct Row {
 /// Prepares a map; `None` if it may not be seen. A map that times out does not fail the rest of the
 /// page.
 pub(super) fn from_lags(
-    map: Result<Option<LagMap>, ToolError>,
+    map: Result<Option<Arc<LagMap>>, ToolError>,
     answer: Option<&Outliers>,
     marks: &Marks,
 ) -> Result<Option<MapView>, ToolError> {
@@ -69,7 +70,7 @@ pub(super) fn from_lags(
         }
         map => map?,
     };
-    Ok(map.map(|map| lay_out(map, answer, marks)))
+    Ok(map.map(|map| lay_out(Arc::unwrap_or_clone(map), answer, marks)))
 }
 
 fn lay_out(mut map: LagMap, answer: Option<&Outliers>, marks: &Marks) -> MapView {

@@ -134,6 +134,20 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
         .then("GROUP BY origin, metric, task_attrs")
 }
 
+/// Operations per origin and communicator, and how many of them have times of a GPU.
+pub(in crate::duckdb) fn timed_operations(cluster: Option<&ClusterId>, window: Window) -> Query {
+    let rows = Query::new(
+        "SELECT origin, comm, sum(seq_last - seq_first + 1)::DOUBLE AS operations,",
+    )
+    .then(
+        "sum(number)::DOUBLE AS timed FROM event_rows JOIN series ON series.id = event_rows.series",
+    )
+    .then("WHERE on_device AND comm IS NOT NULL AND number IS NOT NULL AND seq_first IS NOT NULL")
+    .then("AND op NOT IN ('Send', 'Recv')")
+    .bind("AND metric = ?", metric::DURATION.to_owned());
+    of_cluster(in_window(rows, window), cluster).then("GROUP BY origin, comm")
+}
+
 /// Sums of signals per origin, series and bucket of the block's mean time.
 pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
     let (buckets, from) = (query.buckets, query.buckets.window().from().value());

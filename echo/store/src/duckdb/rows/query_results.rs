@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt64Array};
 use arrow::record_batch::RecordBatch;
-use echo_core::ids::IdError;
+use echo_core::ids::{CommId, IdError};
 use echo_core::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, StoredEvent, Summary,
 };
@@ -20,7 +20,7 @@ use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::duckdb::rows::row::Row;
 use crate::timeseries::{ComparedArrivals, TimeseriesPoint};
-use crate::{EvidenceSum, EvidenceTask};
+use crate::{EvidenceSum, EvidenceTask, TimedOperations};
 
 /// Builds events from rows. Looks up each series and origin once per reader, which serves one
 /// query.
@@ -103,6 +103,26 @@ impl<'d> EventReader<'d> {
             })
         };
         (0..batch.num_rows()).map(sum).collect()
+    }
+
+    /// Operations of ranks in a batch of rows.
+    pub(in crate::duckdb) fn timed_operations(
+        &mut self,
+        batch: &RecordBatch,
+    ) -> EngineResult<Vec<TimedOperations>> {
+        let (origin, comm): (&UInt64Array, &UInt64Array) =
+            (column(batch, "origin")?, column(batch, "comm")?);
+        let (operations, timed): (&Float64Array, &Float64Array) =
+            (column(batch, "operations")?, column(batch, "timed")?);
+        let of_rank = |row| {
+            Ok(TimedOperations {
+                origin: self.origin(origin.value(row))?,
+                comm: CommId::new(comm.value(row)),
+                operations: operations.value(row),
+                timed: timed.value(row),
+            })
+        };
+        (0..batch.num_rows()).map(of_rank).collect()
     }
 
     /// Sums of signals in a batch of rows.
