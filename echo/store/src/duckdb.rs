@@ -68,6 +68,7 @@ use crate::duckdb::connection_pool::{ConnectionPool, Reader};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::disk_space::DiskSpace;
+use crate::duckdb::event_reader::{TailRange, tail};
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::lake::LakeRows;
@@ -240,8 +241,9 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         // Events committed later belong to the next tail, so that `until` is exact.
         let committed = *self.committed.borrow();
-        let query = event_queries::tail(after, committed, metrics, limit);
-        let read = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);
+        let range = TailRange::new(after, committed);
+        let metrics = metrics.to_vec();
+        let read = move |reader: &Reader| tail(reader, &dictionary, range, &metrics, limit);
         let events = self.follower.run("reading new events", read).await?;
         let until = if events.len() < limit {
             committed.max(after)

@@ -34,8 +34,8 @@ pub const MAX_ROWS: usize = 64;
 const MAX_BUCKETS: usize = 60;
 const MIN_BUCKETS: usize = 24;
 
-/// Approximate maximum number of cells (ranks times buckets).
-const MAX_CELLS: usize = 300_000;
+/// Approximate maximum number of cells (ranks times buckets): each takes some microseconds.
+const MAX_CELLS: usize = 100_000;
 
 /// Minimum length of a bucket: agents report every one to five seconds.
 const MIN_BUCKET_NANOS: i64 = 5_000_000_000;

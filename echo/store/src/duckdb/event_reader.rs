@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use echo_core::ids::MetricName;
 use echo_core::model::event::StoredEvent;
 
 use crate::duckdb::connection_pool::Reader;
@@ -37,6 +38,49 @@ pub(super) fn page(
     Ok(Page { events, next })
 }
 
+/// Numbers of events of a tail.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TailRange {
+    after: u64,
+    until: u64,
+    /// Numbers that are looked at first. To find the first few events after a number, the engine reads
+    /// all later ones: for each part of a long tail, most of the database.
+    span: u64,
+}
+
+impl TailRange {
+    /// Numbers above `after` and up to `until`.
+    pub(super) const fn new(after: u64, until: u64) -> Self {
+        Self {
+            after,
+            until,
+            span: 200_000,
+        }
+    }
+}
+
+/// Returns the first events of a tail as the detector reads them, with the samples that it uses.
+pub(super) fn tail(
+    reader: &Reader,
+    dictionary: &Dictionary,
+    mut range: TailRange,
+    metrics: &[MetricName],
+    limit: usize,
+) -> EngineResult<Vec<StoredEvent>> {
+    let mut events = Vec::new();
+    let mut rows = EventReader::new(dictionary);
+    while range.after < range.until && events.len() < limit {
+        let until = range.until.min(range.after.saturating_add(range.span));
+        let left = limit - events.len();
+        let query = event_queries::tail(range.after, until, metrics, left);
+        reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
+        range.after = until;
+        range.span = range.span.saturating_mul(2);
+    }
+    read_used_samples(reader, &mut events)?;
+    Ok(events)
+}
+
 /// Returns events as the detector reads them, with the samples that it uses.
 pub(super) fn judged(
     reader: &Reader,
@@ -46,16 +90,18 @@ pub(super) fn judged(
     let mut events = Vec::new();
     let mut rows = EventReader::new(dictionary);
     reader.each_batch(query, |batch| rows.events(batch, &mut events))?;
+    read_used_samples(reader, &mut events)?;
+    Ok(events)
+}
+
+fn read_used_samples(reader: &Reader, events: &mut [StoredEvent]) -> EngineResult<()> {
     let judged = events.iter().filter(|stored| uses_samples(&stored.event));
     let ids = judged.map(|stored| stored.id);
     if let Some((first, last)) = ids.clone().min().zip(ids.max()) {
-        read_samples(
-            reader,
-            &event_queries::device_samples(first, last),
-            &mut events,
-        )?;
+        let samples = event_queries::device_samples(first, last);
+        read_samples(reader, &samples, events)?;
     }
-    Ok(events)
+    Ok(())
 }
 
 /// Returns sums of signals per rank and time bucket.
@@ -94,4 +140,48 @@ fn read_samples(reader: &Reader, query: &Query, events: &mut [StoredEvent]) -> E
         .map(|stored| (stored.id, &mut stored.event));
     let mut by_id: HashMap<_, _> = by_id.collect();
     reader.each_batch(query, |batch| add_samples(batch, &mut by_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EventStore;
+    use crate::contract::sample::{batch, origin, wait};
+    use crate::duckdb::DuckDbStore;
+
+    #[tokio::test]
+    async fn the_parts_of_a_tail_are_those_of_one_query_however_many_numbers_are_looked_at_first() {
+        let store = DuckDbStore::scratch();
+        let rank = origin("prod", "node-1", 0);
+        for number in 0_u32..9 {
+            let events = (0..3).map(|at| wait(&rank, 100 * i64::from(number) + at));
+            let mut events: Vec<_> = events.collect();
+            events[1].metric = "fleet.rank.period_ms".parse().unwrap();
+            store.append(batch(number.into(), events)).await.unwrap();
+        }
+        let metrics = vec!["fleet.rank.period_ms".parse().unwrap()];
+        for (span, limit) in [(1, 2), (2, 4), (5, 9), (1, 100), (100, 3)] {
+            let (dictionary, metrics) = (store.dictionary.clone(), metrics.clone());
+            let read = move |reader: &Reader| {
+                let mut found = Vec::new();
+                let mut after = 0;
+                loop {
+                    let range = TailRange {
+                        span,
+                        ..TailRange::new(after, 27)
+                    };
+                    let part = tail(reader, &dictionary, range, &metrics, limit)?;
+                    let is_last = part.len() < limit;
+                    found.extend(part.iter().map(|stored| stored.id));
+                    if is_last {
+                        return Ok(found);
+                    }
+                    after = found.last().copied().unwrap_or(after);
+                }
+            };
+            let found = store.readers.run("testing", read).await.unwrap();
+            let expected: Vec<u64> = (0..9).map(|number| 3 * number + 2).collect();
+            assert_eq!(found, expected, "{span} {limit}");
+        }
+    }
 }

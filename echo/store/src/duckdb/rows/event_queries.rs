@@ -151,10 +151,12 @@ pub(in crate::duckdb) fn timed_operations(cluster: Option<&ClusterId>, window: W
 /// Sums of signals per origin, series and bucket of the block's mean time.
 pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
     let (buckets, from) = (query.buckets, query.buckets.window().from().value());
-    // NULL counts as one value, so that equal keys join.
-    let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
-    let signals = Query::new("WITH signals AS (SELECT event_rows.*, job, role, comm,")
+    // NULL counts as one value, so that equal keys join. The engine keeps the signals, so they have no
+    // other columns.
+    let signals = Query::new("WITH signals AS (SELECT origin, series, timestamp_ns, number, value,")
+        .then("iterations, anchor_seq, anchor_offset_ms,")
         .bind("metric = ? AS is_wait,", metric::WAIT.to_owned())
+        .then("hash(coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)) AS block,")
         .bind("metric = ? AS is_arrival", metric::ARRIVAL.to_owned())
         .then("FROM event_rows JOIN origins ON origins.id = event_rows.origin JOIN series ON series.id = event_rows.series")
         .then("WHERE comm IS NOT NULL AND iterations IS NOT NULL AND number IS NOT NULL AND value IS NOT NULL")
@@ -167,17 +169,14 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
             "blocks AS (SELECT avg(timestamp_ns - ?)::BIGINT AS after,",
             from,
         )
-        .then("max(timestamp_ns) - min(timestamp_ns) AS apart, mode(anchor_seq) FILTER (is_arrival) AS anchor, hash(")
-        .then(keys)
-        .then(") AS block FROM signals GROUP BY block),")
-        .then("bucketed AS (SELECT signals.*, block,")
+        .then("max(timestamp_ns) - min(timestamp_ns) AS apart, mode(anchor_seq) FILTER (is_arrival) AS anchor,")
+        .then("block FROM signals GROUP BY block),")
+        .then("bucketed AS (SELECT origin, series, number, value, iterations, block,")
         .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
         .then("AND is_arrival AND anchor_seq = anchor THEN anchor_offset_ms + value / nullif(number, 0) END AS arrival,")
         .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
         .bind("THEN after ELSE timestamp_ns - ? END AS after", from)
-        .then("FROM signals, blocks WHERE blocks.block = hash(")
-        .then(keys)
-        .then("))")
+        .then("FROM signals JOIN blocks USING (block))")
         .then(
             ", centers AS (SELECT block AS of_block, quantile_disc(arrival, 0.5) AS center
             FROM bucketed WHERE arrival IS NOT NULL GROUP BY block)
