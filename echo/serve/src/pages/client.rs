@@ -20,6 +20,7 @@ use echo_tools::time::TimeRange;
 use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::Pages;
 use super::shared_maps::{SharedMaps, Shown};
@@ -115,6 +116,7 @@ pub(super) struct ToolClient<'a> {
     registry: &'a Registry,
     context: ToolContext,
     maps: &'a SharedMaps,
+    begun: Instant,
 }
 
 impl<'a> ToolClient<'a> {
@@ -123,6 +125,7 @@ impl<'a> ToolClient<'a> {
             registry: &pages.registry,
             context: pages.contexts.for_caller(&request_context.caller),
             maps: &pages.maps,
+            begun: Instant::now(),
         }
     }
 
@@ -134,9 +137,16 @@ impl<'a> ToolClient<'a> {
         self.context.run_with_deadline(page).await
     }
 
-    /// Time after which a page starts no further query, or waits for none that it can do without.
+    /// Time after which a page starts no further query.
     pub(super) fn soft_deadline(&self) -> Duration {
         self.context.limits.deadline / 2
+    }
+
+    /// Time for which a page may wait for a part that it can do without: until three quarters of its
+    /// deadline have passed. Whole seconds, for it is shown.
+    fn time_left(&self) -> Duration {
+        let until = self.context.limits.deadline * 3 / 4;
+        Duration::from_secs(until.saturating_sub(self.begun.elapsed()).as_secs())
     }
 
     /// Returns the current time.
@@ -193,8 +203,8 @@ impl<'a> ToolClient<'a> {
         self.registry.call(&self.context, tool).await
     }
 
-    /// Returns the lags of its ranks; `None` if the visitor may not call `explain_rank`. A timeout after
-    /// half of the deadline, so that the rest of the page is shown.
+    /// Returns the lags of its ranks; `None` if the visitor may not call `explain_rank`. A timeout in
+    /// time for the rest of the page to be shown.
     pub(super) async fn map(
         &self,
         cluster: &str,
@@ -219,7 +229,7 @@ impl<'a> ToolClient<'a> {
             .context
             .run_limited(LagMap::load(&scope, &priority_ranks));
         let map = self.maps.get(shown, self.now(), load);
-        let deadline = self.soft_deadline();
+        let deadline = self.time_left();
         match tokio::time::timeout(deadline, map).await {
             Ok(map) => map.map(Some),
             Err(_elapsed) => Err(ToolError::Timeout { deadline }),
