@@ -13,6 +13,7 @@ use echo_core::units::Nanos;
 
 use crate::assembly::progress::Progress;
 use crate::assembly::{Assembly, CohortBlock, CohortKey};
+use crate::crash::crash;
 use crate::hang::HangTimeouts;
 use crate::iteration_clock::IterationClock;
 use crate::policy_input::{PolicyInput, PolicyInputs};
@@ -136,7 +137,10 @@ impl Detector {
         let end_after_ms = self.settings.end_after_ms;
         self.update_hangs(now, |progress| {
             let received = progress.ended().map(|(_, end)| end.received).max();
-            received.is_some_and(|received| now.millis_since(received) < end_after_ms)
+            let is_recent =
+                received.is_some_and(|received| now.millis_since(received) < end_after_ms);
+            // Ranks that run are judged when they report.
+            is_recent && (progress.is_over() || crash(progress, now).is_some())
         })
     }
 

@@ -44,19 +44,25 @@ pub(crate) async fn note(scope: &Scope<'_>) -> Result<Option<String>, ToolError>
 /// Shares of lost times by rank, largest first. Of some operations, such as broadcasts, no rank has
 /// times; of each communicator, the rank with the most tells which ones have them.
 fn lost(all: &[TimedOperations]) -> Vec<(Rank, f64)> {
-    let mut most: BTreeMap<(JobKey<'_>, CommId), f64> = BTreeMap::new();
-    for one in all.iter().filter(|one| one.operations > 0.0) {
-        let known = most.entry((job(one), one.comm)).or_default();
-        *known = known.max(one.timed / one.operations);
+    // A rank whose origin has changed has several rows.
+    let mut comms: BTreeMap<(JobKey<'_>, CommId), BTreeMap<Rank, (f64, f64)>> = BTreeMap::new();
+    for one in all {
+        if let Some(rank) = one.origin.rank {
+            let ranks = comms.entry((job(one), one.comm)).or_default();
+            let (operations, timed) = ranks.entry(rank.rank()).or_default();
+            *operations += one.operations;
+            *timed += one.timed;
+        }
     }
     // Times that there could be, and those that there are.
     let mut by_rank: BTreeMap<(JobKey<'_>, Rank), (f64, f64)> = BTreeMap::new();
-    for one in all {
-        let share = most.get(&(job(one), one.comm)).copied().unwrap_or(0.0);
-        if let Some(rank) = one.origin.rank {
-            let (possible, timed) = by_rank.entry((job(one), rank.rank())).or_default();
-            *possible += share * one.operations;
-            *timed += one.timed;
+    for ((job, _), ranks) in comms {
+        let shares = ranks.values().map(|(operations, timed)| timed / operations);
+        let most = shares.fold(0.0, f64::max);
+        for (rank, (operations, own)) in ranks {
+            let (possible, timed) = by_rank.entry((job, rank)).or_default();
+            *possible += most * operations;
+            *timed += own;
         }
     }
     let known = by_rank

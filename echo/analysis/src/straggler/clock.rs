@@ -11,7 +11,7 @@ const WEIGHT: f64 = 0.1;
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
     offsets: Vec<Option<f64>>,
-    /// Latest window in which a block ended.
+    /// Window in which the latest block ended.
     window: Option<i64>,
 }
 
@@ -80,10 +80,10 @@ impl Clocks {
     }
 
     /// Notes that a block ended in a window. The job's clock becomes the median of those of its ranks
-    /// with the first block of each window: not with the evaluation of a window, which comes some blocks
+    /// with the first block of a window: not with the evaluation of a window, which comes some blocks
     /// later if a rank reports late.
     pub(super) fn note_window(&mut self, window: i64) {
-        if self.window.is_none_or(|latest| window > latest) {
+        if self.window != Some(window) {
             self.window = Some(window);
             self.center();
         }

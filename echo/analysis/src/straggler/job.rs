@@ -275,7 +275,10 @@ impl Job {
         let alive = members.filter(|(_, member)| is_alive(member));
         let is_first = self.clocks.is_unaligned();
         let latest = alive.filter_map(|(rank, member)| {
-            let offset = self.clocks.offset(rank).or(is_first.then_some(0.0))?;
+            let offset = self
+                .clocks
+                .offset(rank)
+                .or_else(|| is_first.then_some(0.0))?;
             Some(member.reported(now) - offset)
         });
         Some(latest.reduce(f64::min)? - SLACK_S)

@@ -20,7 +20,6 @@ use echo_tools::time::TimeRange;
 use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
 use serde::Deserialize;
-use tokio::time::Instant;
 
 use super::Pages;
 use super::shared_maps::{SharedMaps, Shown};
@@ -116,16 +115,17 @@ pub(super) struct ToolClient<'a> {
     registry: &'a Registry,
     context: ToolContext,
     maps: &'a SharedMaps,
-    begun: Instant,
+    begun: Nanos,
 }
 
 impl<'a> ToolClient<'a> {
     pub(super) fn new(pages: &'a Pages, request_context: &RequestContext) -> Self {
+        let context = pages.contexts.for_caller(&request_context.caller);
         Self {
             registry: &pages.registry,
-            context: pages.contexts.for_caller(&request_context.caller),
             maps: &pages.maps,
-            begun: Instant::now(),
+            begun: context.clock.now(),
+            context,
         }
     }
 
@@ -145,8 +145,9 @@ impl<'a> ToolClient<'a> {
     /// Time for which a page may wait for a part that it can do without: until three quarters of its
     /// deadline have passed. Whole seconds, for it is shown.
     fn time_left(&self) -> Duration {
+        let passed = Duration::try_from_secs_f64(self.now().millis_since(self.begun) / 1e3);
         let until = self.context.limits.deadline * 3 / 4;
-        Duration::from_secs(until.saturating_sub(self.begun.elapsed()).as_secs())
+        Duration::from_secs(until.saturating_sub(passed.unwrap_or_default()).as_secs())
     }
 
     /// Returns the current time.
@@ -219,16 +220,19 @@ impl<'a> ToolClient<'a> {
             time: window.time()?,
             page_window: None,
         };
-        let scope = Scope::resolve(&self.context, request).await?;
         let shown = Shown {
             cluster: cluster.to_owned(),
             window: window.clone(),
             priority_ranks: priority_ranks.clone(),
         };
-        let load = self
-            .context
-            .run_limited(LagMap::load(&scope, &priority_ranks));
-        let map = self.maps.get(shown, self.now(), load);
+        let map = Box::pin(async {
+            // A visitor gets a shared map only of a cluster that is visible to them.
+            let scope = Scope::resolve(&self.context, request);
+            let scope = self.context.run_limited(scope).await?;
+            let load = LagMap::load(&scope, &priority_ranks);
+            let load = Box::pin(self.context.run_limited(load));
+            self.maps.get(shown, self.now(), load).await
+        });
         let deadline = self.time_left();
         match tokio::time::timeout(deadline, map).await {
             Ok(map) => map.map(Some),

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::client::WindowQuery;
 
-/// Age up to which a map is shown, milliseconds.
+/// Time after its beginning for which a map is shown, milliseconds.
 const MAX_AGE_MS: f64 = 15_000.0;
 
 /// What a map shows.
@@ -45,9 +45,10 @@ impl SharedMaps {
 
     fn begun(&self, shown: Shown, now: Nanos) -> Arc<OnceCell<Arc<LagMap>>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (begun, _)| (0.0..MAX_AGE_MS).contains(&now.millis_since(*begun)));
-        let (_, map) = all.entry(shown).or_insert_with(|| (now, Arc::default()));
-        Arc::clone(map)
+        all.retain(|_, (begun, _)| now.millis_since(*begun).abs() < MAX_AGE_MS);
+        let map = Arc::clone(&all.entry(shown).or_insert_with(|| (now, Arc::default())).1);
+        drop(all);
+        map
     }
 }
 

@@ -82,7 +82,7 @@ async fn operations_that_gpus_measure_are_counted_with_those_that_have_times() {
     let [one] = found("prod", 100).await.try_into().unwrap();
     assert_eq!(
         (one.origin, one.operations, one.timed),
-        (rank.clone(), 64.0, 40.0)
+        (Arc::clone(&rank), 64.0, 40.0)
     );
     assert!(found("prod", 20).await.is_empty());
     assert!(found("other", 100).await.is_empty());

@@ -44,7 +44,8 @@ pub(super) struct TailRange {
     after: u64,
     until: u64,
     /// Numbers that are looked at first. To find the first few events after a number, the engine reads
-    /// all later ones: for each part of a long tail, most of the database.
+    /// all later ones: for each part of a long tail, most of the database. Each range is twice as long
+    /// as the one before.
     span: u64,
 }
 
@@ -144,6 +145,8 @@ fn read_samples(reader: &Reader, query: &Query, events: &mut [StoredEvent]) -> E
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::EventStore;
     use crate::contract::sample::{batch, origin, wait};
@@ -159,29 +162,27 @@ mod tests {
             events[1].metric = "fleet.rank.period_ms".parse().unwrap();
             store.append(batch(number.into(), events)).await.unwrap();
         }
-        let metrics = vec!["fleet.rank.period_ms".parse().unwrap()];
+        let period: MetricName = "fleet.rank.period_ms".parse().unwrap();
         for (span, limit) in [(1, 2), (2, 4), (5, 9), (1, 100), (100, 3)] {
-            let (dictionary, metrics) = (store.dictionary.clone(), metrics.clone());
-            let read = move |reader: &Reader| {
-                let mut found = Vec::new();
-                let mut after = 0;
-                loop {
-                    let range = TailRange {
-                        span,
-                        ..TailRange::new(after, 27)
-                    };
-                    let part = tail(reader, &dictionary, range, &metrics, limit)?;
-                    let is_last = part.len() < limit;
-                    found.extend(part.iter().map(|stored| stored.id));
-                    if is_last {
-                        return Ok(found);
-                    }
-                    after = found.last().copied().unwrap_or(after);
+            let mut found = Vec::new();
+            loop {
+                let range = TailRange {
+                    span,
+                    ..TailRange::new(found.last().copied().unwrap_or(0), 27)
+                };
+                let (dictionary, period) = (Arc::clone(&store.dictionary), period.clone());
+                let read =
+                    move |reader: &Reader| tail(reader, &dictionary, range, &[period], limit);
+                let part = store.readers.run("testing", read).await.unwrap();
+                assert!(part.len() <= limit, "{span} {limit}");
+                found.extend(part.iter().map(|stored| stored.id));
+                if part.len() < limit {
+                    break;
                 }
-            };
-            let found = store.readers.run("testing", read).await.unwrap();
+            }
             let expected: Vec<u64> = (0..9).map(|number| 3 * number + 2).collect();
             assert_eq!(found, expected, "{span} {limit}");
         }
+        drop(store);
     }
 }

@@ -142,8 +142,8 @@ pub(in crate::duckdb) fn timed_operations(cluster: Option<&ClusterId>, window: W
     .then(
         "sum(number)::DOUBLE AS timed FROM event_rows JOIN series ON series.id = event_rows.series",
     )
-    .then("WHERE on_device AND comm IS NOT NULL AND number IS NOT NULL AND seq_first IS NOT NULL")
-    .then("AND op NOT IN ('Send', 'Recv')")
+    .then("WHERE on_device AND comm IS NOT NULL AND number IS NOT NULL AND value IS NOT NULL")
+    .then("AND seq_first IS NOT NULL AND op NOT IN ('Send', 'Recv')")
     .bind("AND metric = ?", metric::DURATION.to_owned());
     of_cluster(in_window(rows, window), cluster).then("GROUP BY origin, comm")
 }
