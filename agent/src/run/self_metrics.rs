@@ -213,8 +213,31 @@ impl SelfMetrics {
 #[cfg(test)]
 mod tests {
     use fleet_agent_core::vitals::LostOperations;
+    use fleet_agent_export::statement::Statement;
+    use fleet_proto::policy::{Culprit, HostCulprits};
+    use tokio::sync::watch;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_echo_names_reports_every_five_seconds_and_another_one_every_minute() {
+        let seconds = |n: u64| n * 1_000_000_000;
+        for (node, is_due) in [("node-3", true), ("node-4", false)] {
+            let culprits = vec![Culprit {
+                node_id: "node-3".to_owned(),
+                ..Culprit::default()
+            }];
+            let statement = Statement::new(Some(HostCulprits { culprits }));
+            let (_statements, statements) = watch::channel(Some(statement));
+            let own = SelfMetrics::new(Arc::default(), None);
+            let own = own.with_standings(Standings::new(statements, node));
+            let is_reported = |at| own.take_report(at, Totals::default(), 1).is_some();
+            assert!(is_reported(seconds(1)), "the first");
+            assert!(!is_reported(seconds(5)));
+            assert_eq!(is_reported(seconds(6)), is_due, "{node}");
+            assert!(is_reported(seconds(66)));
+        }
+    }
 
     #[test]
     fn operations_in_no_sum_are_reported_to_echo_and_other_lost_gpu_times_only_to_prometheus() {

@@ -40,11 +40,13 @@ mod permalink;
 mod rank;
 mod shared_maps;
 mod status;
+mod window_query;
 
-use client::{RankInCluster, ToolClient, WindowQuery};
+use client::{RankInCluster, ToolClient};
 use layout::{Reload, Top, Visitor};
 use login::{login, logout, sign_in};
 use shared_maps::SharedMaps;
+use window_query::WindowQuery;
 
 /// State of the pages.
 #[derive(Debug, Clone)]

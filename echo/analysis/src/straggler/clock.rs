@@ -7,11 +7,14 @@ use echo_core::stats::median;
 /// milliseconds.
 const WEIGHT: f64 = 0.1;
 
+/// Number of windows that a block is ahead of later ones only if a clock of its ranks was set.
+const FAR: i64 = 8;
+
 /// Clocks of the ranks of a job, by their offsets from the job's clock, seconds.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
     offsets: Vec<Option<f64>>,
-    /// Window in which the latest block ended.
+    /// Latest window in which a block ended, unless it was far ahead of the others.
     window: Option<i64>,
 }
 
@@ -80,10 +83,11 @@ impl Clocks {
     }
 
     /// Notes that a block ended in a window. The job's clock becomes the median of those of its ranks
-    /// with the first block of a window: not with the evaluation of a window, which comes some blocks
+    /// with the first block of each window: not with the evaluation of a window, which comes some blocks
     /// later if a rank reports late.
     pub(super) fn note_window(&mut self, window: i64) {
-        if self.window != Some(window) {
+        let is_new = |latest: i64| window > latest || latest.saturating_sub(window) > FAR;
+        if self.window.is_none_or(is_new) {
             self.window = Some(window);
             self.center();
         }
@@ -119,6 +123,24 @@ mod tests {
         for (rank, expected) in [-7.0, 3.0, -3.0, 13.0].into_iter().enumerate() {
             let offset = clocks.offset(rank).expect("it is aligned");
             assert!((offset - expected).abs() < 1e-9, "{clocks:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_far_in_the_future_does_not_end_the_centering() {
+        let mut clocks = clocks(1);
+        clocks.align(&[(0, 5.0)], true);
+        for (window, is_centered) in [
+            (1, true),
+            (1, false),
+            (0, false),
+            (900, true),
+            (2, true),
+            (2, false),
+        ] {
+            clocks.offsets = vec![Some(3.0)];
+            clocks.note_window(window);
+            assert_eq!(clocks.offset(0) == Some(0.0), is_centered, "{window}");
         }
     }
 

@@ -15,10 +15,11 @@ use echo_tools::outlier::Lifecycle;
 use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
-use super::client::{ToolClient, WindowQuery};
+use super::client::ToolClient;
 use super::format::{self, Amounts};
 use super::open_incidents::{hangs, is_hang};
 use super::overview::{encoded, figure, path, quality};
+use super::window_query::WindowQuery;
 
 mod costs;
 mod incidents;

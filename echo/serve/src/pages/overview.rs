@@ -9,10 +9,11 @@ use echo_tools::find_outlier_nodes::Outliers;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::client::{ToolClient, WindowQuery};
+use super::client::ToolClient;
 use super::format::{self, Amounts};
 use super::open_incidents::{hangs, open_for_s, open_incidents};
 use super::status::{ClusterStatus, Tone, last_event_age_s};
+use super::window_query::WindowQuery;
 
 /// Most clusters with their status; the others are linked.
 const MAX_CLUSTERS: usize = 50;

@@ -8,10 +8,11 @@ use echo_tools::outlier::Evidence;
 use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
-use super::client::{RankInCluster, ToolClient, WindowQuery};
+use super::client::{RankInCluster, ToolClient};
 use super::format;
 use super::overview::{encoded, figure, path};
 use super::permalink::{trace_link, trace_path};
+use super::window_query::WindowQuery;
 
 mod host;
 

@@ -8,7 +8,7 @@ use echo_tools::ToolError;
 use echo_tools::lag_map::{LagMap, RankKey};
 use tokio::sync::OnceCell;
 
-use super::client::WindowQuery;
+use super::window_query::WindowQuery;
 
 /// Time after its beginning for which a map is shown, milliseconds.
 const MAX_AGE_MS: f64 = 15_000.0;

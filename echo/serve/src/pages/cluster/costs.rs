@@ -5,9 +5,10 @@ use echo_tools::get_cost::answer::{Amount, Cost, JobCost, RateClassCost};
 use maud::{Markup, html};
 
 use crate::pages::bars::bar;
-use crate::pages::client::{ToolClient, WindowQuery};
+use crate::pages::client::ToolClient;
 use crate::pages::format;
 use crate::pages::overview::{DAY_NANOS, midnight};
+use crate::pages::window_query::WindowQuery;
 
 /// Days in the table, including today.
 const N_DAYS: i64 = 7;

@@ -5,12 +5,12 @@ use echo_tools::outlier::{Condition, Evidence, Lifecycle, Outlier};
 use maud::{Markup, html};
 
 use super::{Current, View, plot_path, rank_path, rank_query};
-use crate::pages::client::WindowQuery;
 use crate::pages::format::{self, Amounts, parse_instant};
 use crate::pages::open_incidents::{Hang, OpenIncident, is_recent, open_for_s, open_incidents};
 use crate::pages::overview::{badge, figure};
 use crate::pages::permalink::{permalink, trace_link, trace_path};
 use crate::pages::status::{ClusterStatus, Tone};
+use crate::pages::window_query::WindowQuery;
 
 /// Most ranks that are listed individually.
 const MAX_LISTED: usize = 16;
