@@ -31,8 +31,9 @@ impl Early {
         self.0.iter()
     }
 
-    /// Ranks with their ends of the operations that several of them have reported, each on its own
-    /// clock.
+    /// Ranks with their ends of the first operations of each communicator that most of them have
+    /// reported, each on its own clock. Not of later ones, of which there are more the later a rank is
+    /// received.
     pub(super) fn common_ends(
         &self,
         rank: impl Fn(ProcessKey) -> Option<usize>,
@@ -45,7 +46,14 @@ impl Early {
                 ends.entry(operations).or_default().push((rank, end(block)));
             }
         }
-        ends.into_values().filter(|ends| ends.len() > 1).collect()
+        let mut first: BTreeMap<_, Vec<(usize, f64)>> = BTreeMap::new();
+        for ((comm, ..), ends) in ends {
+            let known = first.entry(comm).or_default();
+            if ends.len() > known.len() {
+                *known = ends;
+            }
+        }
+        first.into_values().filter(|ends| ends.len() > 1).collect()
     }
 
     /// The reports in the order of their ends.
