@@ -8,6 +8,7 @@ mod choice;
 mod files;
 mod nvml;
 mod readings;
+mod sharing;
 mod throttle;
 
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::gpu::choice::choose;
 use crate::gpu::files::ProcFiles;
 use crate::gpu::nvml::Library;
 pub use crate::gpu::readings::DeviceReadings;
+pub use crate::gpu::sharing::{ComputeTime, ComputeTimes, Utilization};
 use crate::gpu::throttle::ThrottleTimes;
 
 /// Requests that can wait for the driver.
@@ -60,6 +62,12 @@ pub trait Driver: Send {
 
     /// Processes that have memory on a GPU.
     fn processes(&mut self, index: u32) -> Vec<GpuProcess>;
+
+    /// Samples of how much each process computes on a GPU, later than an instant, microseconds of the
+    /// driver's clock; none where the driver does not measure it.
+    fn utilization(&mut self, _index: u32, _later_than_us: u64) -> Option<Vec<Utilization>> {
+        None
+    }
 
     /// Throttling of a GPU's clocks.
     fn throttling(&mut self, index: u32) -> Option<Throttling>;
@@ -112,6 +120,10 @@ enum Request {
         now_ns: u64,
         reply: oneshot::Sender<Vec<Throttled>>,
     },
+    ComputeTimes {
+        now_ns: u64,
+        reply: oneshot::Sender<Vec<ComputeTime>>,
+    },
 }
 
 impl Gpus {
@@ -133,6 +145,7 @@ impl Gpus {
             let mut worker = Worker {
                 driver: open(),
                 throttle_times: ThrottleTimes::default(),
+                compute_times: ComputeTimes::default(),
             };
             while let Some(request) = requests.blocking_recv() {
                 worker.handle(request, &mut open);
@@ -167,6 +180,14 @@ impl Gpus {
             .await
     }
 
+    /// Returns how long each process that has memory on a GPU computed on it since the previous call,
+    /// at `now_ns` of a monotonic clock; none when the driver does not respond. GPUs whose driver
+    /// does not measure it are left out.
+    pub async fn compute_times(&self, now_ns: u64) -> Option<Vec<ComputeTime>> {
+        self.call(|reply| Request::ComputeTimes { now_ns, reply })
+            .await
+    }
+
     /// Returns the state of each GPU; none when the driver does not respond. It takes some
     /// milliseconds per GPU.
     pub async fn readings(&self) -> Option<Vec<DeviceReadings>> {
@@ -183,6 +204,7 @@ impl Gpus {
 struct Worker {
     driver: Box<dyn Driver>,
     throttle_times: ThrottleTimes,
+    compute_times: ComputeTimes,
 }
 
 impl Worker {
@@ -206,10 +228,14 @@ impl Worker {
             Request::Throttled { now_ns, reply } if !reply.is_closed() => {
                 let _timed_out = reply.send(self.throttled(now_ns));
             }
+            Request::ComputeTimes { now_ns, reply } if !reply.is_closed() => {
+                let _timed_out = reply.send(self.compute_times(now_ns));
+            }
             Request::ForProcess { .. }
             | Request::All { .. }
             | Request::Readings { .. }
-            | Request::Throttled { .. } => {}
+            | Request::Throttled { .. }
+            | Request::ComputeTimes { .. } => {}
         }
     }
 
@@ -236,6 +262,21 @@ impl Worker {
                     total_ms,
                     reasons,
                 });
+            }
+        }
+        all
+    }
+
+    fn compute_times(&mut self, now_ns: u64) -> Vec<ComputeTime> {
+        let mut all = Vec::new();
+        for gpu in self.driver.gpus() {
+            let later_than_us = self.compute_times.newest_us(gpu.index);
+            if let Some(samples) = self.driver.utilization(gpu.index, later_than_us) {
+                let listed = self.driver.processes(gpu.index);
+                let times = self
+                    .compute_times
+                    .record(gpu.index, &listed, &samples, now_ns);
+                all.extend(times);
             }
         }
         all

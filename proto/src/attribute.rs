@@ -129,7 +129,8 @@ pub const EXIT_SIGNAL: &str = "fleet.exit_signal";
 /// otherwise.
 pub const EXIT_CODE: &str = "fleet.exit_code";
 
-/// On [`crate::metric::PREEMPTED_BY`]: name of the task, or [`OTHER_TASKS`].
+/// On [`crate::metric::PREEMPTED_BY`]: name of the task, or [`OTHER_TASKS`]. On
+/// [`crate::metric::GPU_SHARED_BY`]: name and id of the process, or [`OTHER_TASKS`].
 pub const TASK: &str = "fleet.task";
 
 /// Value of [`TASK`]: the sum of the tasks that are not named.

@@ -134,6 +134,14 @@ pub const STACK_SAMPLES: &str = "fleet.process.stack_samples";
 /// quota, a sum over CPUs.
 pub const CGROUP_THROTTLED: &str = "fleet.host.cgroup_throttled_ms";
 
+/// Delta sum: milliseconds for which other processes computed on the process's GPU, as the driver
+/// samples it.
+pub const GPU_SHARED: &str = "fleet.host.gpu_shared_ms";
+
+/// Delta sum: the part of [`GPU_SHARED`] of the process [`crate::attribute::TASK`]. One point for
+/// each of the three longest processes of a block, and one for all others.
+pub const GPU_SHARED_BY: &str = "fleet.host.gpu_shared_by_ms";
+
 /// Delta sum: milliseconds of interrupts on the CPUs of threads of the process while they ran. A
 /// sum over the threads that call the GPU's libraries.
 pub const INTERRUPT: &str = "fleet.host.interrupt_ms";

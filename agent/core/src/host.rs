@@ -224,7 +224,7 @@ impl Host {
     /// process is forgotten.
     fn end(&mut self, pid: u32, exit: Option<Exit>) -> Option<Batch> {
         self.pipelines.get_mut(&pid)?.end(exit);
-        self.collect(pid);
+        self.collect_all(pid);
         self.ended.insert(pid);
         self.has_pending().then(|| self.batch())
     }
@@ -242,22 +242,6 @@ impl Host {
         handler(self.pipelines.get_mut(&call.pid)?, call);
         self.collect(call.pid);
         self.batch_if_due(call.ts_ns)
-    }
-
-    fn collect(&mut self, pid: u32) {
-        let Some(pipeline) = self.pipelines.get_mut(&pid) else {
-            return;
-        };
-        let mut points = pipeline.take_points();
-        if points.is_empty() {
-            return;
-        }
-        for point in &mut points {
-            self.clock.to_wall_time(point);
-        }
-        let job = job_name(&self.identity, self.labels.get(&pid), pipeline);
-        self.self_verdicts.observe(pid, job.as_deref(), &points);
-        self.pending.entry(pid).or_default().extend(points);
     }
 
     fn has_pending(&self) -> bool {
@@ -280,7 +264,7 @@ impl Host {
             if let Some(pipeline) = self.pipelines.get_mut(&pid) {
                 pipeline.finish(ending);
             }
-            self.collect(pid);
+            self.collect_all(pid);
         }
         let last = self.has_pending().then(|| self.batch());
         let verdicts = self.take_verdicts();

@@ -68,6 +68,7 @@ pub struct Pipeline {
     no_sync: NoSyncDetector,
     job: Option<CommId>,
     adopted_job: Option<(u32, u64)>,
+    job_unsettled_ns: Option<u64>,
     issued: u64,
     state: State,
     closed_blocks: u64,
@@ -102,6 +103,7 @@ impl Pipeline {
             no_sync: NoSyncDetector::default(),
             job: None,
             adopted_job: None,
+            job_unsettled_ns: None,
             issued: 0,
             state: State::Learning(PendingObservations::default()),
             closed_blocks: 0,
@@ -232,11 +234,6 @@ impl Pipeline {
     /// Returns the process.
     pub fn process(&self) -> Process {
         self.process
-    }
-
-    /// Returns the first communicator that spans the whole job, which identifies the job.
-    pub fn job(&self) -> Option<CommId> {
-        self.job
     }
 
     /// Returns the iteration pattern of the process.

@@ -114,14 +114,15 @@ pub enum Value {
     },
     /// Increase during the block, in the unit given by the metric's name.
     Increase(f64),
-    /// Time for which a task ran in the place of the process during the block.
+    /// Time for which a task ran in the place of the process during the block, or beside it on its
+    /// GPU.
     TaskTime {
         /// Milliseconds.
         ms: f64,
         /// Name of the task.
         task: String,
-        /// CPU on which it ran last.
-        cpu: u32,
+        /// CPU on which it ran last; `None` on a GPU.
+        cpu: Option<u32>,
     },
     /// Progress of a process on a communicator.
     Issued {

@@ -1,6 +1,7 @@
 //! Access to `/proc`: information of the kernel about processes.
 
 mod cgroup;
+mod program;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -118,6 +119,13 @@ impl Processes {
     /// Returns whether a process is stopped by a signal or a debugger.
     pub fn is_stopped(&self, pid: u32) -> Result<bool, ProcessError> {
         self.stat(pid).map(|stat| matches!(stat.state, 'T' | 't'))
+    }
+
+    /// Returns the name of the program of a process: that of its executable, or of the script that an
+    /// interpreter runs, as in `train.py`. None if it cannot be read.
+    pub fn program(&self, pid: u32) -> Option<String> {
+        let line = self.read(pid, "cmdline", MAX_LINES).ok()?;
+        program::name(&String::from_utf8_lossy(&line))
     }
 
     /// Returns the id of a process in its innermost namespace: in a container, its own id of itself.

@@ -4,9 +4,10 @@
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, PerformancePolicy, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use crate::gpu::{DeviceReadings, Driver, Gpu, GpuProcess, Throttling};
+use crate::gpu::{DeviceReadings, Driver, Gpu, GpuProcess, Throttling, Utilization};
 
 /// Totals that are counted. Left out are low utilization, which is idleness, and the two totals
 /// that include it.
@@ -75,6 +76,25 @@ impl Driver for Library {
                 },
             })
             .collect()
+    }
+
+    fn utilization(&mut self, index: u32, later_than_us: u64) -> Option<Vec<Utilization>> {
+        let device = self.0.device_by_index(index).ok()?;
+        let samples = match device.process_utilization_stats(later_than_us) {
+            Ok(samples) => samples,
+            // There is no sample later than that.
+            Err(NvmlError::NotFound) => Vec::new(),
+            Err(error) => {
+                tracing::debug!(gpu = index, "what processes compute is unknown: {error}");
+                return None;
+            }
+        };
+        let samples = samples.into_iter().map(|sample| Utilization {
+            pid: sample.pid,
+            at_us: sample.timestamp,
+            percent: sample.sm_util,
+        });
+        Some(samples.collect())
     }
 
     fn throttling(&mut self, index: u32) -> Option<Throttling> {

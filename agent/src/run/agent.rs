@@ -184,8 +184,9 @@ impl Agent {
             self.host.set_clock(self.clock);
         }
         if self.conditions.is_due(now_ns) {
-            for measured in self.conditions.measure(&self.gpus, now_ns).await {
-                self.host.on_event(&Event::Activity(measured));
+            let measured = self.conditions.measure(&self.gpus, &self.processes, now_ns);
+            for event in measured.await {
+                self.host.on_event(&event);
             }
         }
         if now_ns.saturating_sub(self.last_tick_ns) >= TICK_NS {

@@ -1,11 +1,13 @@
-//! Conditions outside the processes of a host: losses of its RDMA ports and throttling of its GPUs.
+//! Conditions outside the processes of a host: losses of its RDMA ports, and throttling and sharing of
+//! its GPUs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fleet_agent_core::event::{Activity, ActivitySample};
+use fleet_agent_core::event::{Activity, ActivitySample, DelaySample, Delays, Event, TaskTime};
+use fleet_agent_sources::process::Processes;
 
-use crate::gpu::Gpus;
+use crate::gpu::{ComputeTime, Gpus};
 use crate::rdma::Rdma;
 
 /// Interval of the readings, nanoseconds: the driver takes some milliseconds per GPU.
@@ -47,7 +49,12 @@ impl HostConditions {
     }
 
     /// Returns what happened since the previous reading, per process.
-    pub(super) async fn measure(&mut self, gpus: &Gpus, now_ns: u64) -> Vec<ActivitySample> {
+    pub(super) async fn measure(
+        &mut self,
+        gpus: &Gpus,
+        processes: &Processes,
+        now_ns: u64,
+    ) -> Vec<Event> {
         let from_ns = std::mem::replace(&mut self.read_ns, now_ns);
         let rdma_errors = self.rdma.read().map(|increases| increases.total());
         let throttled_ns = self.throttled_ns(gpus, now_ns).await;
@@ -61,9 +68,23 @@ impl HostConditions {
                 ..Activity::default()
             },
         });
-        measured
-            .filter(|measured| measured.activity != Activity::default())
-            .collect()
+        let measured = measured.filter(|measured| measured.activity != Activity::default());
+        let mut events: Vec<Event> = measured.map(Event::Activity).collect();
+        let times = gpus.compute_times(now_ns).await.unwrap_or_default();
+        let shared = self.gpu_of.iter().filter_map(|(pid, gpu)| {
+            let delays = Delays {
+                gpu_shared_by: Some(neighbours(*pid, (*gpu)?, &times, processes)?),
+                ..Delays::default()
+            };
+            Some(Event::Delays(Box::new(DelaySample {
+                from_ns,
+                ts_ns: now_ns,
+                pid: *pid,
+                delays,
+            })))
+        });
+        events.extend(shared);
+        events
     }
 
     /// Nanoseconds since the previous reading in which each GPU was throttled. The first reading
@@ -85,5 +106,60 @@ impl HostConditions {
             }
         }
         since
+    }
+}
+
+/// Returns the other processes that computed on the GPU of a process; `None` if the driver does not
+/// list the process itself. In a container it may list process ids of another namespace, where the
+/// process would be taken for its own neighbour.
+fn neighbours(
+    pid: u32,
+    gpu: u32,
+    times: &[ComputeTime],
+    processes: &Processes,
+) -> Option<Vec<TaskTime>> {
+    let on_gpu = || times.iter().filter(|time| time.gpu == gpu);
+    on_gpu().find(|time| time.pid == pid)?;
+    let others = on_gpu().filter(|time| time.pid != pid && time.ns > 0);
+    let others = others.map(|time| TaskTime {
+        task: match processes.program(time.pid) {
+            Some(program) => format!("{program} (PID {})", time.pid),
+            None => format!("PID {}", time.pid),
+        },
+        cpu: None,
+        ns: time.ns,
+        switches: 0,
+    });
+    Some(others.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(of: &[(u32, u32, u64)]) -> Vec<ComputeTime> {
+        let time = |(gpu, pid, ns): &(u32, u32, u64)| ComputeTime {
+            gpu: *gpu,
+            pid: *pid,
+            ns: *ns,
+        };
+        of.iter().map(time).collect()
+    }
+
+    fn named(pid: u32, gpu: u32, times: &[ComputeTime]) -> Option<Vec<String>> {
+        let found = neighbours(pid, gpu, times, &Processes::new("/nonexistent"))?;
+        Some(found.into_iter().map(|task| task.task).collect())
+    }
+
+    #[test]
+    fn the_neighbours_of_a_process_are_those_that_compute_on_its_gpu() {
+        let times = times(&[(0, 7, 5), (1, 7, 0), (1, 8, 3), (1, 9, 0)]);
+        assert_eq!(named(7, 0, &times), Some(vec![]));
+        assert_eq!(named(7, 1, &times), Some(vec!["PID 8".to_owned()]));
+    }
+
+    #[test]
+    fn a_process_that_the_driver_does_not_list_has_no_known_neighbours() {
+        assert_eq!(named(4, 1, &times(&[(1, 8, 3)])), None);
     }
 }

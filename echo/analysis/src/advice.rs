@@ -79,7 +79,8 @@ pub fn for_condition(condition: &Condition) -> Vec<String> {
 fn for_fact(culprit: &Culprit, fact: &HostFact) -> Option<String> {
     let name = fact.metric.as_str();
     // The host of a late device was measured, and was not late.
-    if culprit.class == CauseClass::Device && name != metric::THROTTLED {
+    let is_of_gpu = [metric::THROTTLED, metric::GPU_SHARED].contains(&name);
+    if culprit.class == CauseClass::Device && !is_of_gpu {
         return None;
     }
     let text = match name {
@@ -89,6 +90,7 @@ fn for_fact(culprit: &Culprit, fact: &HostFact) -> Option<String> {
         }
         metric::LOCK => return Some(advice::lock(PID)),
         metric::THROTTLED => return Some(throttled(culprit)),
+        metric::GPU_SHARED => return Some(shared(culprit, &fact.tasks)),
         metric::TCP_RETRANSMITS => advice::TCP_RETRANSMITS,
         metric::RDMA_ERRORS => "look at the errors of the RDMA ports: rdma statistic show link",
         metric::CGROUP_THROTTLED => advice::CGROUP_THROTTLING,
@@ -104,7 +106,7 @@ fn for_fact(culprit: &Culprit, fact: &HostFact) -> Option<String> {
 fn contention(tasks: &[Task]) -> String {
     let named = tasks
         .iter()
-        .find_map(|task| Some((task.name.as_deref()?, task.cpu)));
+        .find_map(|task| Some((task.name.as_deref()?, task.cpu?)));
     advice::cpu_contention(named, PID)
 }
 
@@ -114,6 +116,18 @@ fn throttled(culprit: &Culprit) -> String {
         Some(uuid) => format!("{text}: nvidia-smi -q -d PERFORMANCE -i {uuid}"),
         None => text.to_owned(),
     }
+}
+
+fn shared(culprit: &Culprit, processes: &[Task]) -> String {
+    let named = processes.iter().filter_map(|process| process.name.clone());
+    let named = named.collect::<Vec<_>>().join(", ");
+    if named.is_empty() {
+        return diagnose(culprit);
+    }
+    format!(
+        "give the GPU of rank {} to it alone: stop {named} or move it to another GPU",
+        culprit.rank
+    )
 }
 
 /// Returns how to find the cause when no evidence shows one.

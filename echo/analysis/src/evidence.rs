@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::{MetricName, Rank};
 use echo_core::stats::{median, robust_sigma};
 use echo_core::text::decimal;
-use fleet_proto::metric::PREEMPTED;
+use fleet_proto::metric::{GPU_SHARED, GPU_SHARED_BY, PREEMPTED, PREEMPTED_BY};
 
 pub use crate::evidence::kind::Unit;
 pub use crate::evidence::task::Task;
@@ -44,7 +44,7 @@ pub struct HostTotal {
     pub rank: Rank,
     /// Kind of evidence.
     pub metric: MetricName,
-    /// Task of [`fleet_proto::metric::PREEMPTED_BY`]; `None` for other kinds.
+    /// Task of [`PREEMPTED_BY`] or [`GPU_SHARED_BY`]; `None` for other kinds.
     pub task: Option<Task>,
     /// Sum of the values, in the unit of the kind.
     pub sum: f64,
@@ -67,8 +67,8 @@ pub struct HostFact {
     pub peers: Option<f64>,
     /// Distance from that median (modified z-score); `None` below three ranks.
     pub z: Option<f64>,
-    /// Tasks that had the CPU, for [`PREEMPTED`]: those that took more of the rank's than of
-    /// its peers', longest first.
+    /// Tasks that had the CPU, for [`PREEMPTED`], or the GPU, for [`GPU_SHARED`]: those that took
+    /// more of the rank's than of its peers', longest first.
     pub tasks: Vec<Task>,
     phrase: kind::Phrase,
 }
@@ -96,7 +96,7 @@ impl HostFact {
         };
         let text = match self.tasks.as_slice() {
             [] => text,
-            tasks => format!("{text} by {}", task::list(tasks)),
+            tasks => format!("{text} {}", task::list(tasks)),
         };
         match self.peers {
             Some(peers) if self.unit == Unit::Bytes => {
@@ -131,8 +131,14 @@ pub fn compare(all: &[HostTotal], rank: Rank) -> Vec<HostFact> {
         let others = totals.iter().filter(|total| total.rank != rank);
         let peers: Vec<f64> = others.map(|total| rate(total)).collect();
         let mut fact = fact(metric, rate(own), &peers);
-        if metric.as_str() == PREEMPTED {
-            fact.tasks = task::preempting(all, &iterations, rank);
+        let by_task = match metric.as_str() {
+            PREEMPTED => Some(PREEMPTED_BY),
+            GPU_SHARED => Some(GPU_SHARED_BY),
+            _ => None,
+        };
+        if let Some(by_task) = by_task {
+            let of_tasks = all.iter().filter(|total| total.metric.as_str() == by_task);
+            fact.tasks = task::standing_out(&of_tasks.collect::<Vec<_>>(), &iterations, rank);
         }
         Some(fact)
     };

@@ -8,7 +8,7 @@ fault), or faults, each FAULT@RANK[*STRENGTH]: sleep (of the data set; strength 
 shared with three busy loops), neighbour (a process computes on the GPU), stop (stopped by signals for
 STRENGTH seconds of every 1.5), gc (garbage collections). Without faults given, one of the plans of three
 is chosen by the position of the loop. OUT gets result.json, recordings as blocks (blocks.tar) and,
-without the plugin, as they are.
+without the plugin or with the option `raw`, as they are. No loop begins after LIMIT_S seconds (500).
 """
 import json
 import os
@@ -26,6 +26,7 @@ HERE = pathlib.Path(__file__).parent
 WORLD = int(os.environ.get("WORLD", "4"))
 HEALTHY_S, FAULT_S, PAUSE_S, AFTER_S = 14, 20, 8, 6
 HTTP = 18081
+LIMIT_S = float(os.environ.get("LIMIT_S", "500"))
 
 
 def steps(folder, rank=0):
@@ -119,7 +120,7 @@ class Job:
 
     def __init__(self, text, index, binaries):
         self.name, *options = text.split(":")
-        self.text, self.bare = text, "bare" in options
+        self.text, self.bare, self.raw = text, "bare" in options, "raw" in options
         faults = [one for one in options if "@" in one] or PLANS[index % len(PLANS)]
         self.faults = [] if "healthy" in options else [Fault(one, self) for one in faults]
         self.faults = [one for one in self.faults if one.rank < WORLD]
@@ -287,23 +288,29 @@ def main(out, binaries, loops):
     results, reducing, blocks = [], [], pathlib.Path("/dev/shm/blocks")
     shutil.rmtree(blocks, ignore_errors=True)
     blocks.mkdir()
-    job = Job(loops[0], 0, binaries)
+    next_job, begun = Job(loops[0], 0, binaries), now()
     for index, text in enumerate(loops):
+        job = next_job
         result = play(job, binaries, pathlib.Path("/dev/shm/echo"))
-        job = Job(loops[index + 1], index + 1, binaries) if index + 1 < len(loops) else None
+        has_next = index + 1 < len(loops) and now() - begun < LIMIT_S
+        next_job = Job(loops[index + 1], index + 1, binaries) if has_next else None
         results.append(result)
         (out / "result.json").write_text(json.dumps(results))
         print(text, "failed" if "failed" in result else [(p["name"], p.get("lost_gpu_s")) for p in result["phases"]], flush=True)
         recording = pathlib.Path(f"/dev/shm/{index}.jsonl.gz")
         if "failed" not in result and pathlib.Path("/dev/shm/echo/all.jsonl.gz").exists():
             shutil.move("/dev/shm/echo/all.jsonl.gz", recording)
-            if ":bare" in text:
+            if job.bare or job.raw:
                 # Without GPU times there are no sums of them; the calls are the recording.
-                shutil.move(recording, out / f"{index}.jsonl.gz")
+                shutil.copy(recording, out / f"{index}.jsonl.gz")
+            if job.bare:
                 continue
             target = blocks / f"{index}-{text.replace(':', '_').replace('@', '').replace('*', 'x')}.gz"
             reducing.append(threading.Thread(target=reduce, args=(recording, target)))
             reducing[-1].start()
+        if not next_job:
+            print(f"{len(loops) - index - 1} loops were left out")
+            break
     for one in reducing:
         one.join(60)
     with tarfile.open(out / "blocks.tar", "w") as archive:

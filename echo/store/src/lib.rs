@@ -310,7 +310,8 @@ pub struct EvidenceSum {
     pub rank: Rank,
     /// Kind of evidence.
     pub metric: MetricName,
-    /// Task of [`fleet_proto::metric::PREEMPTED_BY`]; `None` for other kinds.
+    /// Task of [`fleet_proto::metric::PREEMPTED_BY`] or [`fleet_proto::metric::GPU_SHARED_BY`]; `None` for
+    /// other kinds.
     pub task: Option<EvidenceTask>,
     /// Sum of the values, in the unit of the metric.
     pub sum: f64,
@@ -337,7 +338,7 @@ pub struct EvidenceTask {
     /// Name, or `(others)` for the sum of those that the agent did not name.
     pub name: String,
     /// CPU on which it ran last.
-    pub cpu: u32,
+    pub cpu: Option<u32>,
 }
 
 /// Filters of [`EventStore::job_events`]; an absent filter matches everything.

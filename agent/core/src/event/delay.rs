@@ -1,7 +1,8 @@
 //! Delays of a process on its host: which tasks ran in its place, why its threads were blocked, and
 //! what its cgroup and interrupts took.
 
-/// Maximum number of tasks named in [`Delays::preempted_by`]; the rest is one entry.
+/// Maximum number of tasks named in [`Delays::preempted_by`] and [`Delays::gpu_shared_by`]; the rest is one
+/// entry.
 pub const MAX_NAMED_TASKS: usize = 3;
 /// Name of the entry that sums up the tasks beyond [`MAX_NAMED_TASKS`].
 pub const OTHER_TASKS: &str = fleet_proto::attribute::OTHER_TASKS;
@@ -26,6 +27,8 @@ pub struct Delays {
     /// Tasks that ran while threads of the process were runnable, largest time first: at most
     /// [`MAX_NAMED_TASKS`], and the rest as [`OTHER_TASKS`].
     pub preempted_by: Vec<TaskTime>,
+    /// Other processes that computed on the GPU of the process, in the same order.
+    pub gpu_shared_by: Option<Vec<TaskTime>>,
     /// Time for which all of these threads were blocked, by the reason of the one that called last,
     /// largest first. A thread that waits for the GPU is not blocked.
     pub blocked: Vec<BlockedTime>,
@@ -41,34 +44,17 @@ pub struct Delays {
 impl Delays {
     /// Sorts the tasks by time and sums up those beyond [`MAX_NAMED_TASKS`].
     pub fn name_largest_tasks(&mut self) {
-        let rank = |task: &TaskTime| (task.task == OTHER_TASKS, std::cmp::Reverse(task.ns));
-        self.preempted_by
-            .sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.task.cmp(&b.task)));
-        let named = self.preempted_by.len().min(MAX_NAMED_TASKS);
-        let rest = self.preempted_by.split_off(named);
-        let others = rest.into_iter().reduce(|sum, task| TaskTime {
-            task: OTHER_TASKS.to_owned(),
-            cpu: sum.cpu,
-            ns: sum.ns.saturating_add(task.ns),
-            switches: sum.switches.saturating_add(task.switches),
-        });
-        self.preempted_by.extend(others.map(|others| TaskTime {
-            task: OTHER_TASKS.to_owned(),
-            ..others
-        }));
+        name_largest(&mut self.preempted_by);
+        if let Some(processes) = &mut self.gpu_shared_by {
+            name_largest(processes);
+        }
     }
 
     /// Adds later delays.
     pub fn add(&mut self, later: &Self) {
-        for task in &later.preempted_by {
-            let is_same = |known: &&mut TaskTime| known.task == task.task;
-            if let Some(known) = self.preempted_by.iter_mut().find(is_same) {
-                known.cpu = task.cpu;
-                known.ns = known.ns.saturating_add(task.ns);
-                known.switches = known.switches.saturating_add(task.switches);
-            } else {
-                self.preempted_by.push(task.clone());
-            }
+        add_tasks(&mut self.preempted_by, &later.preempted_by);
+        if let Some(later) = &later.gpu_shared_by {
+            add_tasks(self.gpu_shared_by.get_or_insert_default(), later);
         }
         for blocked in &later.blocked {
             let is_same = |known: &&mut BlockedTime| known.reason == blocked.reason;
@@ -102,10 +88,14 @@ impl Delays {
             ns: amount(blocked.ns),
             count: amount(blocked.count),
         };
-        let tasks = self.preempted_by.iter().map(task);
+        let tasks = |all: &[TaskTime]| {
+            let some = all.iter().map(task).filter(|task| task.ns > 0);
+            some.collect::<Vec<_>>()
+        };
         let reasons = self.blocked.iter().map(blocked);
         Self {
-            preempted_by: tasks.filter(|task| task.ns > 0).collect(),
+            preempted_by: tasks(&self.preempted_by),
+            gpu_shared_by: self.gpu_shared_by.as_deref().map(tasks),
             blocked: reasons.filter(|blocked| blocked.ns > 0).collect(),
             cgroup_throttled_ns: self.cgroup_throttled_ns.map(&amount),
             interrupt_ns: self.interrupt_ns.map(&amount),
@@ -127,22 +117,50 @@ impl Delays {
     }
 }
 
+fn name_largest(tasks: &mut Vec<TaskTime>) {
+    let rank = |task: &TaskTime| (task.task == OTHER_TASKS, std::cmp::Reverse(task.ns));
+    tasks.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.task.cmp(&b.task)));
+    let rest = tasks.split_off(tasks.len().min(MAX_NAMED_TASKS));
+    let others = rest.into_iter().reduce(|sum, task| TaskTime {
+        ns: sum.ns.saturating_add(task.ns),
+        switches: sum.switches.saturating_add(task.switches),
+        ..sum
+    });
+    tasks.extend(others.map(|others| TaskTime {
+        task: OTHER_TASKS.to_owned(),
+        ..others
+    }));
+}
+
+fn add_tasks(sums: &mut Vec<TaskTime>, later: &[TaskTime]) {
+    for task in later {
+        if let Some(known) = sums.iter_mut().find(|known| known.task == task.task) {
+            known.cpu = task.cpu;
+            known.ns = known.ns.saturating_add(task.ns);
+            known.switches = known.switches.saturating_add(task.switches);
+        } else {
+            sums.push(task.clone());
+        }
+    }
+}
+
 fn add(sum: &mut Option<u64>, later: Option<u64>) {
     if let Some(later) = later {
         *sum = Some(sum.unwrap_or(0).saturating_add(later));
     }
 }
 
-/// Time for which another task had the CPU while a thread of the process was runnable.
+/// Time for which another task had the CPU while a thread of the process was runnable, or another
+/// process computed on its GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskTime {
-    /// Name of the task, as in `/proc/PID/comm`.
+    /// Name of the task, as in `/proc/PID/comm`; of a process on the GPU its name and id.
     pub task: String,
-    /// CPU on which it ran; for [`OTHER_TASKS`] that of the largest part.
-    pub cpu: u32,
+    /// CPU on which it ran; for [`OTHER_TASKS`] that of the largest part; `None` on a GPU.
+    pub cpu: Option<u32>,
     /// Time, nanoseconds.
     pub ns: u64,
-    /// Number of times the task was switched in.
+    /// Number of times the task was switched in; 0 on a GPU.
     pub switches: u64,
 }
 

@@ -101,7 +101,7 @@ impl Observation {
         for task in &delays.preempted_by {
             let sum = self
                 .preempted_by
-                .entry((task.task.clone(), task.cpu))
+                .entry((task.task.clone(), task.cpu.unwrap_or_default()))
                 .or_default();
             *sum = sum.saturating_add(task.ns);
         }

@@ -73,8 +73,8 @@ fn preempted(pid: u32, ts_ns: u64, ns: u64) -> Vec<Event> {
     };
     let delays = Delays {
         preempted_by: vec![
-            task("node_exporter", 12, ns / 4 * 3),
-            task("kworker/12:1H", 12, ns / 4),
+            task("node_exporter", Some(12), ns / 4 * 3),
+            task("kworker/12:1H", Some(12), ns / 4),
         ],
         ..Delays::default()
     };

@@ -32,6 +32,33 @@ impl Host {
         }
     }
 
+    /// Adds the points of a process to the next batch, once its job is certain: points of one job
+    /// under two names would be two jobs.
+    pub(super) fn collect(&mut self, pid: u32) {
+        let now_ns = self.now_ns;
+        let pipeline = self.pipelines.get_mut(&pid);
+        if pipeline.is_some_and(|pipeline| pipeline.is_job_settled(now_ns)) {
+            self.collect_all(pid);
+        }
+    }
+
+    /// Adds the points of a process to the next batch under the name that its job has now.
+    pub(super) fn collect_all(&mut self, pid: u32) {
+        let Some(pipeline) = self.pipelines.get_mut(&pid) else {
+            return;
+        };
+        let mut points = pipeline.take_points();
+        if points.is_empty() {
+            return;
+        }
+        for point in &mut points {
+            self.clock.to_wall_time(point);
+        }
+        let job = job_name(&self.identity, self.labels.get(&pid), pipeline);
+        self.self_verdicts.observe(pid, job.as_deref(), &points);
+        self.pending.entry(pid).or_default().extend(points);
+    }
+
     pub(super) fn resource(&self, pipeline: &Pipeline) -> Resource {
         let Process {
             pid,

@@ -4,11 +4,32 @@
 use crate::discover::{AdoptedComm, CommIndex};
 use crate::event::{CommState, GpuOperation};
 use crate::pipeline::Pipeline;
+use crate::signal::CommId;
 
 /// Position of a communicator among those of equal rank and size, if it is unknown.
 const UNKNOWN_NTH: u32 = u32::MAX;
 
+/// Time for which the oldest communicator is waited for, nanoseconds: all that a job uses are used
+/// within a step.
+pub(super) const JOB_SEARCH_NS: u64 = 5_000_000_000;
+
 impl Pipeline {
+    /// Returns the first communicator that spans the whole job, which identifies the job.
+    pub fn job(&self) -> Option<CommId> {
+        self.job
+    }
+
+    /// Returns whether the job will keep its name. An agent that is younger than the job may know a
+    /// younger communicator first, and would give the job two names.
+    pub fn is_job_settled(&mut self, now_ns: u64) -> bool {
+        let knows_oldest = matches!(self.adopted_job, Some((0, _)));
+        if knows_oldest || self.table.is_complete() {
+            return true;
+        }
+        let since_ns = *self.job_unsettled_ns.get_or_insert(now_ns);
+        now_ns.saturating_sub(since_ns) >= JOB_SEARCH_NS
+    }
+
     /// Returns the communicator of a completed operation; `None` while it is unknown, and for
     /// operations issued before it was known.
     pub(super) fn comm_of(&mut self, operation: &GpuOperation) -> Option<CommIndex> {

@@ -1,4 +1,5 @@
 mod gpu_operations;
+mod late;
 
 use fleet_proto::metric;
 use proptest::prelude::*;

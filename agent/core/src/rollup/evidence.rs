@@ -21,7 +21,10 @@ fn of_delays(delays: &Delays) -> impl Iterator<Item = (&'static str, f64)> + use
     let interrupt_ms = delays.interrupt_ns.map(millis);
     let blocked = |reason| interrupt_ms.map(|_| millis(delays.blocked_ns(reason)));
     let pressure = delays.pressure;
+    let processes = delays.gpu_shared_by.as_deref();
+    let shared_ns = processes.map(|all| all.iter().map(|process| process.ns).sum());
     let amounts = [
+        (metric::GPU_SHARED, shared_ns.map(millis)),
         (
             metric::CGROUP_THROTTLED,
             delays.cgroup_throttled_ns.map(millis),
@@ -47,20 +50,25 @@ fn of_delays(delays: &Delays) -> impl Iterator<Item = (&'static str, f64)> + use
     amounts.into_iter().filter_map(seen)
 }
 
-/// Returns the tasks that ran in the place of the process.
+/// Returns the tasks that ran in the place of the process, and those beside it on its GPU.
 fn of_tasks(delays: &Delays) -> impl Iterator<Item = (&'static str, Value)> + use<> {
     let mut delays = Delays {
         preempted_by: delays.preempted_by.clone(),
+        gpu_shared_by: delays.gpu_shared_by.clone(),
         ..Delays::default()
     };
     delays.name_largest_tasks();
-    delays.preempted_by.into_iter().map(|task| {
+    let on_cpu = delays.preempted_by.into_iter();
+    let on_gpu = delays.gpu_shared_by.into_iter().flatten();
+    let on_cpu = on_cpu.map(|task| (metric::PREEMPTED_BY, task));
+    let all = on_cpu.chain(on_gpu.map(|task| (metric::GPU_SHARED_BY, task)));
+    all.map(|(metric, task)| {
         let value = Value::TaskTime {
             ms: millis(task.ns),
             task: task.task,
             cpu: task.cpu,
         };
-        (metric::PREEMPTED_BY, value)
+        (metric, value)
     })
 }
 

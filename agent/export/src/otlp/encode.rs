@@ -189,7 +189,7 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
         }
         Value::TaskTime { ms, task, cpu } => {
             attributes.push(text(attribute::TASK, task));
-            attributes.push(int(attribute::CPU, (*cpu).into()));
+            attributes.extend(cpu.map(|cpu| int(attribute::CPU, cpu.into())));
             number_data_point::Value::AsDouble(*ms)
         }
         Value::Issued {

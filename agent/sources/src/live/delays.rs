@@ -144,7 +144,7 @@ fn add(delays: &mut Delays, kind: &DelayKind, since: DelaySum) {
     match kind {
         DelayKind::Task(task) => delays.preempted_by.push(TaskTime {
             task: task.clone(),
-            cpu: since.cpu,
+            cpu: Some(since.cpu),
             ns: since.ns,
             switches: since.count,
         }),

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct DelayFields {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     preempted_by: Vec<TaskFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu_shared_by: Option<Vec<TaskFields>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     blocked: Vec<BlockedFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,7 +23,8 @@ pub(crate) struct DelayFields {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct TaskFields {
     task: String,
-    cpu: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<u32>,
     ns: u64,
     switches: u64,
 }
@@ -56,6 +59,10 @@ impl DelayFields {
         };
         Self {
             preempted_by: delays.preempted_by.iter().map(task).collect(),
+            gpu_shared_by: delays
+                .gpu_shared_by
+                .as_ref()
+                .map(|all| all.iter().map(task).collect()),
             blocked: delays.blocked.iter().map(blocked).collect(),
             cgroup_throttled_ns: delays.cgroup_throttled_ns,
             interrupt_ns: delays.interrupt_ns,
@@ -83,6 +90,10 @@ impl DelayFields {
         };
         let delays = Delays {
             preempted_by: self.preempted_by.iter().map(task).collect(),
+            gpu_shared_by: self
+                .gpu_shared_by
+                .as_ref()
+                .map(|all| all.iter().map(task).collect()),
             blocked: self.blocked.iter().map(blocked).collect(),
             cgroup_throttled_ns: self.cgroup_throttled_ns,
             interrupt_ns: self.interrupt_ns,
@@ -108,9 +119,15 @@ mod tests {
     #[test]
     fn delays_are_read_back_unchanged() {
         let delays = Delays {
+            gpu_shared_by: Some(vec![TaskTime {
+                task: "bench.py (PID 4711)".to_owned(),
+                cpu: None,
+                ns: 7_000,
+                switches: 0,
+            }]),
             preempted_by: vec![TaskTime {
                 task: "node \"exporter\"".to_owned(),
-                cpu: 12,
+                cpu: Some(12),
                 ns: 44,
                 switches: 2,
             }],

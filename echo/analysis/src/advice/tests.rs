@@ -76,7 +76,7 @@ fn the_task_that_had_the_cpu_is_named() {
     all.push(HostTotal {
         task: Some(Task {
             name: Some("cpu-hog".to_owned()),
-            cpu: 3,
+            cpu: Some(3),
         }),
         metric: metric::PREEMPTED_BY.parse().unwrap(),
         ..all[1].clone()
@@ -101,6 +101,29 @@ fn a_throttled_gpu_is_looked_at_by_its_uuid() {
             )]
         );
     }
+}
+
+#[test]
+fn the_process_that_computes_on_the_gpu_of_a_rank_is_named() {
+    let mut all = totals(metric::GPU_SHARED, 50_000.0);
+    for class in [CauseClass::Device, CauseClass::Host] {
+        let found = for_culprit(&culprit(class, Some(UUID)), &facts(&all));
+        let look = format!("nvidia-smi -q -d PIDS,PERFORMANCE,ECC -i {UUID}");
+        assert!(found.concat().ends_with(&look), "{found:?}");
+    }
+    all.push(HostTotal {
+        task: Some(Task {
+            name: Some("bench.py (PID 4711)".to_owned()),
+            cpu: None,
+        }),
+        metric: metric::GPU_SHARED_BY.parse().unwrap(),
+        ..all[1].clone()
+    });
+    let found = for_culprit(&culprit(CauseClass::Device, Some(UUID)), &facts(&all));
+    assert_eq!(
+        found,
+        ["give the GPU of rank 1 to it alone: stop bench.py (PID 4711) or move it to another GPU"]
+    );
 }
 
 #[test]
@@ -177,7 +200,7 @@ proptest! {
         if has_task {
             tasks.push(HostTotal {
                 metric: metric::PREEMPTED_BY.parse().unwrap(),
-                task: Some(Task { name: Some("cpu-hog".to_owned()), cpu: 3 }),
+                task: Some(Task { name: Some("cpu-hog".to_owned()), cpu: Some(3) }),
                 ..all[1].clone()
             });
         }

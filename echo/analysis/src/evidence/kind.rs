@@ -53,7 +53,7 @@ pub(super) enum Phrase {
 }
 
 /// Known kinds: description, unit, and phrase in a sentence.
-static KINDS: [(&str, &str, Unit, Phrase); 18] = [
+static KINDS: [(&str, &str, Unit, Phrase); 19] = [
     (
         metric::OFF_CPU,
         "time its threads were blocked",
@@ -107,6 +107,12 @@ static KINDS: [(&str, &str, Unit, Phrase); 18] = [
         "time the clocks of its GPU were reduced",
         Unit::Millis,
         before("GPU clocks reduced"),
+    ),
+    (
+        metric::GPU_SHARED,
+        "time other processes computed on its GPU",
+        Unit::Millis,
+        before("GPU shared"),
     ),
     (
         metric::RDMA_ERRORS,

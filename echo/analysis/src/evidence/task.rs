@@ -1,4 +1,4 @@
-//! Tasks that ran while a rank was runnable, compared with its peers.
+//! Tasks that ran while a rank was runnable, or on its GPU, compared with its peers.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ const LEAST_EXCESS: f64 = 0.5;
 /// Smallest rate for which a task is named, milliseconds per iteration.
 const LEAST_MS: f64 = 0.1;
 
-/// Task that had a CPU while threads of a rank were runnable.
+/// Task that had a CPU while threads of a rank were runnable, or process that computed on its GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Task {
     /// Name; `None` for the sum of those that were not named.
     pub name: Option<String>,
-    /// CPU on which it ran last.
-    pub cpu: u32,
+    /// CPU on which it ran last; `None` on a GPU.
+    pub cpu: Option<u32>,
 }
 
-/// Returns the tasks that took more of the rank's CPU than of its peers', longest first.
-/// `iterations` has the iterations of each rank.
-pub(super) fn preempting(
-    totals: &[HostTotal],
+/// Returns the tasks that took more from the rank than from its peers, longest first. `iterations`
+/// has the iterations of each rank.
+pub(super) fn standing_out(
+    totals: &[&HostTotal],
     iterations: &BTreeMap<Rank, f64>,
     rank: Rank,
 ) -> Vec<Task> {
@@ -37,7 +37,7 @@ pub(super) fn preempting(
         let iterations = iterations.get(&total.rank).copied();
         total.sum / iterations.unwrap_or(total.iterations)
     };
-    let of_tasks = || totals.iter().filter(|total| total.task.is_some());
+    let of_tasks = || totals.iter().copied().filter(|total| total.task.is_some());
     let own: Vec<&HostTotal> = of_tasks().filter(|total| total.rank == rank).collect();
     let all_ms: f64 = own.iter().map(|total| rate(total)).sum();
     let excess = |total: &HostTotal, name: &str| {
@@ -68,18 +68,18 @@ pub(super) fn preempting(
     named.into_iter().map(|(_, task)| task).collect()
 }
 
-/// Returns "kworker/3:1H and `node_exporter` on cpu 12", or the CPU of each if they differ.
+/// Returns "by kworker/3:1H and `node_exporter` on cpu 12", or the CPU of each if they differ; of
+/// processes on a GPU "with bench.py (PID 4711)".
 pub(super) fn list(tasks: &[Task]) -> String {
-    let name = |task: &Task| task.name.clone().unwrap_or_default();
-    let first = tasks.first().map(|task| task.cpu);
-    let share_cpu = tasks.iter().all(|task| Some(task.cpu) == first);
+    let first = tasks.first().and_then(|task| task.cpu);
+    let shared = first.filter(|_| tasks.iter().all(|task| task.cpu == first));
     let words: Vec<String> = tasks
         .iter()
         .map(|task| {
-            if share_cpu {
-                name(task)
-            } else {
-                format!("{} on cpu {}", name(task), task.cpu)
+            let name = task.name.clone().unwrap_or_default();
+            match task.cpu.filter(|_| shared.is_none()) {
+                Some(cpu) => format!("{name} on cpu {cpu}"),
+                None => name,
             }
         })
         .collect();
@@ -87,8 +87,9 @@ pub(super) fn list(tasks: &[Task]) -> String {
         [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
         words => words.concat(),
     };
-    match first.filter(|_| share_cpu) {
-        Some(cpu) => format!("{listed} on cpu {cpu}"),
-        None => listed,
+    match (shared, first) {
+        (Some(cpu), _) => format!("by {listed} on cpu {cpu}"),
+        (None, Some(_)) => format!("by {listed}"),
+        (None, None) => format!("with {listed}"),
     }
 }

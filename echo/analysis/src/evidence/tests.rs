@@ -59,7 +59,7 @@ fn tasks(rank: u32, tasks: &[(&str, f64)]) -> impl Iterator<Item = HostTotal> {
     tasks.iter().map(move |(name, rate)| HostTotal {
         task: Some(Task {
             name: Some((*name).to_owned()),
-            cpu: 12,
+            cpu: Some(12),
         }),
         ..total(rank, metric::PREEMPTED_BY, rate * 10.0, 10.0)
     })
@@ -93,12 +93,40 @@ fn the_tasks_that_peers_do_not_have_are_named() {
                 .as_deref()
                 .is_some_and(|name| name.starts_with("kworker"))
         });
-        kworker.for_each(|task| task.cpu = 3);
+        kworker.for_each(|task| task.cpu = Some(3));
     }
     assert_eq!(
         compare_rank(&all, 1)[0].sentence(),
         "preempted 44.7 ms per step by kworker/3:1H on cpu 3 and node_exporter on cpu 12, \
          peers 10.8"
+    );
+}
+
+#[test]
+fn the_processes_on_the_gpu_of_a_rank_alone_are_named() {
+    let mut all = totals(metric::GPU_SHARED, &[0.0, 30.2, 0.0, 4.0]);
+    let on_gpu = |rank, name, rate| {
+        let processes = [(name, rate)];
+        let processes = tasks(rank, &processes).map(|total| HostTotal {
+            metric: metric::GPU_SHARED_BY.parse().unwrap(),
+            task: Some(Task {
+                cpu: None,
+                ..total.task.unwrap()
+            }),
+            ..total
+        });
+        processes.collect::<Vec<_>>()
+    };
+    all.extend(on_gpu(1, "bench.py (PID 4711)", 26.0));
+    for rank in [1, 3] {
+        all.extend(on_gpu(rank, "monitor (PID 12)", 4.2));
+    }
+    // A task on the CPU of another rank is not one on its GPU.
+    all.extend(tasks(1, &[("kworker", 22.0)]));
+    let sentence = compare_rank(&all, 1)[0].sentence();
+    assert_eq!(
+        sentence,
+        "GPU shared 30.2 ms per step with bench.py (PID 4711) and monitor (PID 12), peers 0.0"
     );
 }
 

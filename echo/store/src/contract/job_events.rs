@@ -162,6 +162,15 @@ async fn the_time_of_tasks_is_summed_by_name() {
         task(r#"{"fleet.cpu":3,"fleet.task":"kworker/3:1H"}"#, 9.0),
         task(r#"{"fleet.cpu":3,"fleet.task":"\"quoted\""}"#, 1.0),
         task(r#"{"fleet.task":7}"#, 1.5),
+        Event {
+            attrs: r#"{"fleet.task":"bench.py (PID 4711)"}"#.into(),
+            ..evidence(
+                &first,
+                "fleet.host.gpu_shared_by_ms",
+                10,
+                Reading::Double(6.0),
+            )
+        },
     ];
     store.append(batch(1, events)).await.unwrap();
     let found = store.host_evidence(evidence_query()).await.unwrap();
@@ -175,9 +184,10 @@ async fn the_time_of_tasks_is_summed_by_name() {
     assert_eq!(
         found,
         [
-            ("\"quoted\"", 3, 1.0),
-            ("(others)", 0, 1.5),
-            ("kworker/3:1H", 3, 15.0),
+            ("bench.py (PID 4711)", None, 6.0),
+            ("\"quoted\"", Some(3), 1.0),
+            ("(others)", None, 1.5),
+            ("kworker/3:1H", Some(3), 15.0),
         ]
     );
 }

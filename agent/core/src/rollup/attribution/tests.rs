@@ -144,7 +144,7 @@ fn a_block_names_the_three_tasks_that_took_its_cpu_longest() {
     let mut rank = Rank::new(2);
     let task = |name: &str, ms: u64| TaskTime {
         task: name.to_owned(),
-        cpu: 12,
+        cpu: Some(12),
         ns: ms * MS,
         switches: 1,
     };
@@ -156,6 +156,10 @@ fn a_block_names_the_three_tasks_that_took_its_cpu_longest() {
                 ns: 3 * MS,
                 count: 1,
             }],
+            gpu_shared_by: Some(vec![TaskTime {
+                cpu: None,
+                ..task("bench.py (PID 7)", 6)
+            }]),
             interrupt_ns: Some(MS),
             ..Delays::default()
         };
@@ -172,7 +176,10 @@ fn a_block_names_the_three_tasks_that_took_its_cpu_longest() {
     let shown: Vec<String> = points
         .iter()
         .filter_map(|point| match &point.value {
-            Value::TaskTime { ms, task, cpu } => Some(format!("{task} on {cpu}: {ms}")),
+            Value::TaskTime { ms, task, cpu } => Some(match cpu {
+                Some(cpu) => format!("{task} on {cpu}: {ms}"),
+                None => format!("{} {task}: {ms}", point.metric),
+            }),
             Value::Increase(amount) => Some(format!("{} {amount}", point.metric)),
             _ => None,
         })
@@ -180,6 +187,7 @@ fn a_block_names_the_three_tasks_that_took_its_cpu_longest() {
     assert_eq!(
         shown,
         [
+            "fleet.host.gpu_shared_ms 12",
             "fleet.host.interrupt_ms 2",
             "fleet.host.lock_ms 6",
             "fleet.host.page_fault_ms 0",
@@ -187,7 +195,8 @@ fn a_block_names_the_three_tasks_that_took_its_cpu_longest() {
             "a on 12: 10",
             "b on 12: 4",
             "c on 12: 3",
-            "(others) on 12: 9"
+            "(others) on 12: 9",
+            "fleet.host.gpu_shared_by_ms bench.py (PID 7): 12"
         ]
     );
 }

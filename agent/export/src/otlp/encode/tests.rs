@@ -246,7 +246,7 @@ fn the_time_of_a_task_has_its_name_and_cpu() {
     let value = Value::TaskTime {
         ms: 44.7,
         task: "kworker/3:1H".to_owned(),
-        cpu: 12,
+        cpu: Some(12),
     };
     let metrics = encoded(vec![point(metric::PREEMPTED_BY, value)]);
     let Some(Data::Sum(sum)) = &metrics.scope_metrics[0].metrics[0].data else {

@@ -121,10 +121,10 @@ fn check_order(
     table: &'static str,
     made: &[(&'static str, ArrayRef)],
 ) -> EngineResult<()> {
-    let mut statement = connection.prepare(
-        "SELECT column_name FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
-    )?;
-    let names = statement.query_map([table], |row| row.get(0))?;
+    // The engine's list of all columns would take a quarter of the time of an append.
+    let columns = format!("SELECT name FROM pragma_table_info('{table}') ORDER BY cid");
+    let mut statement = connection.prepare(&columns)?;
+    let names = statement.query_map([], |row| row.get(0))?;
     let names: Vec<String> = names.collect::<EngineResult<_>>()?;
     if made.iter().map(|(name, _)| *name).eq(&names) {
         return Ok(());

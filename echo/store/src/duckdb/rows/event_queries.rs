@@ -101,6 +101,9 @@ pub(in crate::duckdb) fn tail(
         .bind("ORDER BY event_id LIMIT ?", limit)
 }
 
+/// Kinds of host evidence that name tasks.
+const TASK_METRICS: [&str; 2] = [metric::PREEMPTED_BY, metric::GPU_SHARED_BY];
+
 /// Sums of host evidence by origin, metric and, where it has one, the attributes of its task, over
 /// the operations of the rank's own blocks in its most frequent role.
 pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
@@ -118,10 +121,11 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
         .then("GROUP BY role ORDER BY count(*) DESC, role LIMIT 1)");
     let sums = own
         .then("SELECT origin, metric,")
-        .bind(
-            "CASE WHEN metric = ? THEN attrs END AS task_attrs,",
-            metric::PREEMPTED_BY.to_owned(),
+        .one_of(
+            "CASE WHEN metric",
+            TASK_METRICS.map(str::to_owned).into_iter(),
         )
+        .then("THEN attrs END AS task_attrs,")
         .then("sum(coalesce(value, number::DOUBLE)) AS total, sum(iterations) AS iterations")
         .then(rows)
         .then("JOIN own ON series.role = own.role")

@@ -280,8 +280,8 @@ fn task(attrs: &str) -> EvidenceTask {
     struct TaskAttributes {
         #[serde(rename = "fleet.task")]
         name: Option<String>,
-        #[serde(rename = "fleet.cpu", default)]
-        cpu: u32,
+        #[serde(rename = "fleet.cpu")]
+        cpu: Option<u32>,
     }
     let TaskAttributes { name, cpu } = serde_json::from_str(attrs).unwrap_or_default();
     EvidenceTask {
