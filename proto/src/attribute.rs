@@ -113,6 +113,10 @@ pub const LEAD_SUM_MS: &str = "fleet.lead_sum_ms";
 /// On [`crate::metric::DURATION`]: smallest lead, milliseconds.
 pub const LEAD_MIN_MS: &str = "fleet.lead_min_ms";
 
+/// On [`crate::metric::ISSUED`]: time since the process issued the last operation on the communicator,
+/// milliseconds; absent if that is unknown.
+pub const AGE_MS: &str = "fleet.age_ms";
+
 /// On [`crate::metric::ISSUED`]: time for which a thread of the process has been blocked in its
 /// current synchronisation with the GPU, milliseconds; 0 if no thread is blocked.
 pub const WAITING_MS: &str = "fleet.waiting_ms";

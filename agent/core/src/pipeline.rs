@@ -11,6 +11,7 @@ mod host_waits;
 mod no_sync;
 mod pending;
 mod replays;
+mod reporting;
 mod rolling;
 mod row_order;
 mod transfers;
@@ -151,37 +152,6 @@ impl Pipeline {
     /// Processes a context switch of the host; only those of the process's own threads count.
     pub fn on_context_switch(&mut self, switch: &ContextSwitch) {
         self.activity.record_switch(switch);
-    }
-
-    /// Sets whether the process is stopped by a signal or a debugger.
-    pub fn set_stopped(&mut self, is_stopped: bool) {
-        self.progress.set_stopped(is_stopped);
-    }
-
-    /// Reports the progress of the process if due at `now_ns` of the source's clock.
-    ///
-    /// The driver calls this even when the process does nothing: silence is what a hang looks like.
-    pub fn tick(&mut self, now_ns: u64) {
-        self.release_rows(now_ns);
-        self.operation_sums.tick(now_ns);
-        self.host_waits.tick(now_ns);
-        if self.progress.is_due(now_ns) {
-            self.report_progress(now_ns);
-        }
-    }
-
-    fn report_progress(&mut self, now_ns: u64) {
-        let profile = self.iteration_pattern.profile();
-        let role = self.iteration_pattern.role();
-        for (index, comm) in self.table.indexed() {
-            let is_reported = Some(comm.id) == self.job
-                || Some(index) == self.iteration_pattern.primary()
-                || profile.is_some_and(|profile| profile.ops.contains_key(&index));
-            if is_reported {
-                self.points
-                    .extend(self.progress.point(index, comm, role, now_ns));
-            }
-        }
     }
 
     /// Ends the pipeline of a process that has ended.

@@ -35,6 +35,7 @@ pub struct Progress {
 struct LastOp {
     seq: u64,
     op: Op,
+    entry_ns: u64,
 }
 
 impl Progress {
@@ -42,8 +43,12 @@ impl Progress {
     pub fn record_issued(&mut self, issued: &Issued) {
         self.first_entry_ns.get_or_insert(issued.entry_ns);
         self.last_entry_ns = Some(issued.entry_ns);
-        let (seq, op) = (issued.at.seq, issued.at.op);
-        self.last.insert(issued.at.comm, LastOp { seq, op });
+        let last = LastOp {
+            seq: issued.at.seq,
+            op: issued.at.op,
+            entry_ns: issued.entry_ns,
+        };
+        self.last.insert(issued.at.comm, last);
     }
 
     /// Returns the entry of the last collective, nanoseconds; `None` before the first.
@@ -131,6 +136,7 @@ impl Progress {
             },
             value: Value::Issued {
                 total: last.seq + 1,
+                age_ms: Some(millis(now_ns.saturating_sub(last.entry_ns))),
                 waiting_ms: self.waiting_ms(now_ns),
                 is_stopped: self.is_stopped,
                 exit: self.exit.map(|exit| exit.status),

@@ -128,6 +128,8 @@ pub enum Value {
     Issued {
         /// Operations since the communicator was created.
         total: u64,
+        /// Time since the last of them was issued, milliseconds; `None` if that is unknown.
+        age_ms: Option<f64>,
         /// Time for which a thread has been blocked in its current synchronization with the GPU,
         /// milliseconds.
         waiting_ms: f64,

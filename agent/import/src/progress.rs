@@ -135,6 +135,7 @@ fn report(issued: &[Issued], time: Duration) -> Vec<Point> {
         block: own.block.clone(),
         value: Value::Issued {
             total: own.total,
+            age_ms: None,
             waiting_ms: if own.waits {
                 time.as_secs_f64() * 1e3
             } else {

@@ -27,7 +27,8 @@ pub(crate) fn assert_no_failures() {
 /// Longest wait. The runner allows a test two minutes, and then ends it without saying why.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Pause between two looks at what is waited for.
-const PAUSE: Duration = Duration::from_millis(10);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Looks for something until it is found; an error is what was seen instead. Panics after a minute,
 /// or if a rank has failed.
@@ -40,14 +41,16 @@ pub(crate) fn wait_for<T, S: Display>(what: &str, mut look: impl FnMut() -> Resu
     let began = Instant::now();
     loop {
         assert_no_failures();
+        let waited = began.elapsed();
         match look() {
             Ok(found) => return found,
             Err(seen) => assert!(
-                began.elapsed() < LONGEST_WAIT,
+                waited < LONGEST_WAIT,
                 "waited a minute for {what}; last seen: {seen}"
             ),
         }
-        thread::sleep(PAUSE);
+        // A look takes time from the processes that are waited for.
+        thread::sleep((waited / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     }
 }
 

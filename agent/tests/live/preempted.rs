@@ -11,7 +11,7 @@ use crate::job::wait_for;
 use crate::{ECHO, PROBES};
 
 /// Calls after which Echo knows the job in health, on four ranks of nine calls per step.
-const HEALTHY_CALLS: u64 = 100_000;
+const HEALTHY_CALLS: u64 = 60_000;
 
 #[test]
 #[needs(PROBES, ECHO)]

@@ -8,6 +8,8 @@
 //! Which ranks are missing is decided by `fleet_hang`, as for dumps and answers of NCCL. Here the
 //! reports become its input, and limits of time are applied.
 
+mod standstill;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -29,13 +31,16 @@ pub struct Hang {
     /// Ranks that entered it; in a standstill, ranks that wait for their GPUs; after a crash, all but the
     /// rank that is named.
     pub entered: Vec<Rank>,
-    /// Ranks that did not, and do not wait themselves.
+    /// Ranks that did not, and do not wait themselves; in a standstill, those that block it as far as is
+    /// known.
     pub missing: Vec<Rank>,
     /// Other ranks that wait for a missing one, in other communicators, directly or along a chain.
     pub links: Vec<Rank>,
     /// True if no rank is behind on any communicator: all ranks have stopped, and most wait for
     /// their GPUs.
     pub is_standstill: bool,
+    /// The orders in which ranks called two communicators, if they differ; a sentence.
+    pub orders: Option<String>,
     /// Missing ranks whose process is stopped, by a signal or a debugger.
     pub stopped: Vec<Rank>,
     /// Missing ranks that have not reported anything since all ranks stopped.
@@ -111,6 +116,7 @@ pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
         missing,
         links: Vec::new(),
         is_standstill: false,
+        orders: None,
         stopped: Vec::new(),
         silent: Vec::new(),
         unknown: Vec::new(),
@@ -134,12 +140,6 @@ fn waited_ms(progress: &Progress, crash: &Crash) -> f64 {
     let own_ms = latest.remove(&crash.first).map_or(0.0, |own| waited(&own));
     let others: Vec<f64> = latest.values().map(waited).collect();
     (median(&others).unwrap_or(0.0) - own_ms).max(0.0)
-}
-
-/// Start of the synchronisation in which a rank is blocked, by its own clock.
-fn began_to_wait(position: &Position) -> Nanos {
-    let waited = Duration::try_from_secs_f64(position.waiting_ms / 1e3).unwrap_or_default();
-    position.last_timestamp.before(waited)
 }
 
 fn ranks(numbers: &[u32]) -> Vec<Rank> {
@@ -294,68 +294,8 @@ impl HangSearch<'_> {
             missing,
             links: Vec::new(),
             is_standstill: false,
+            orders: None,
             unknown: ranks(&one.unknown),
-            is_stall: !is_hang,
-            crash: None,
-        })
-    }
-
-    /// All ranks that are alive have stopped, and most of them wait for their GPUs.
-    fn standstill(&self) -> Option<Hang> {
-        let mut latest: BTreeMap<Rank, Position> = BTreeMap::new();
-        let mut last: Option<(Nanos, CommId, u64)> = None;
-        for (comm, ranks) in self.progress.comms() {
-            for (rank, position) in ranks {
-                last = last.max(Some((position.advanced, comm, position.issued)));
-                let known = latest.entry(*rank).or_insert(*position);
-                let advanced = known.advanced.max(position.advanced);
-                let advanced_at = known.advanced_at.max(position.advanced_at);
-                let newer = if position.last_timestamp > known.last_timestamp {
-                    *position
-                } else {
-                    *known
-                };
-                *known = Position {
-                    advanced,
-                    advanced_at,
-                    ..newer
-                };
-            }
-        }
-        let (stopped, comm, issued) = last?;
-        let is_hang = self.is_past(stopped);
-        let (alive, silent): (Vec<_>, Vec<_>) = latest
-            .iter()
-            .partition(|(_, position)| !self.is_past(position.last_received));
-        let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
-        let is_still = |position: &Position| {
-            is_hang || position.last_timestamp.millis_since(position.advanced_at) >= limit_ms
-        };
-        let (waiting, others): (Vec<_>, Vec<_>) = alive
-            .iter()
-            .partition(|(_, position)| position.waiting_ms >= limit_ms && !position.is_stopped);
-        let is_most = !waiting.is_empty() && waiting.len() * 2 >= alive.len();
-        if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
-            return None;
-        }
-        // Clocks of ranks are not compared: the duration is that of the first rank that waits.
-        let (_, clock) = waiting.first()?;
-        Some(Hang {
-            comm,
-            seq: issued.checked_sub(1)?,
-            since: began_to_wait(clock),
-            last_report: clock.last_timestamp,
-            entered: waiting.iter().map(|(rank, _)| **rank).collect(),
-            missing: others.iter().map(|(rank, _)| **rank).collect(),
-            stopped: others
-                .iter()
-                .filter(|(_, position)| position.is_stopped)
-                .map(|(rank, _)| **rank)
-                .collect(),
-            is_standstill: true,
-            links: Vec::new(),
-            silent: silent.iter().map(|(rank, _)| **rank).collect(),
-            unknown: Vec::new(),
             is_stall: !is_hang,
             crash: None,
         })

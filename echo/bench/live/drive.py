@@ -181,6 +181,8 @@ def start(binaries, scratch):
             break
         except OSError:
             time.sleep(0.1)
+    else:
+        sys.exit(f"fleet-echo does not answer: {(scratch / 'serve.log').read_text()}")
     agent = spawn("run", "fleet-agent", "--endpoint", "http://127.0.0.1:14317", "--cluster", "lab", "--metrics-listen", "127.0.0.1:19464")
     recorder = spawn("record", "fleet-agent", str(scratch / "all.jsonl.gz"))
     return server, agent, recorder
@@ -223,7 +225,7 @@ def play(job, binaries, scratch):
             break
         time.sleep(0.2)
     else:
-        watcher = threading.Thread(target=poll)
+        watcher = threading.Thread(target=poll, daemon=True)
         watcher.start()
 
         def phase(name, seconds):
@@ -290,10 +292,10 @@ def main(out, binaries, loops):
     blocks.mkdir()
     next_job, begun = Job(loops[0], 0, binaries), now()
     for index, text in enumerate(loops):
-        job = next_job
-        result = play(job, binaries, pathlib.Path("/dev/shm/echo"))
+        # The next job imports its libraries meanwhile.
         has_next = index + 1 < len(loops) and now() - begun < LIMIT_S
-        next_job = Job(loops[index + 1], index + 1, binaries) if has_next else None
+        job, next_job = next_job, Job(loops[index + 1], index + 1, binaries) if has_next else None
+        result = play(job, binaries, pathlib.Path("/dev/shm/echo"))
         results.append(result)
         (out / "result.json").write_text(json.dumps(results))
         print(text, "failed" if "failed" in result else [(p["name"], p.get("lost_gpu_s")) for p in result["phases"]], flush=True)

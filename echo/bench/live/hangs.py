@@ -18,7 +18,7 @@ import time
 
 import drive
 
-HEALTHY_S, STUCK_S, AFTER_S = 12, 33, 14
+HEALTHY_S, STUCK_S, AFTER_S = 12, float(os.environ.get("STUCK_S", "33")), 14
 BUNDLES = pathlib.Path("/dev/shm/bundles")
 
 

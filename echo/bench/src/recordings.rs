@@ -205,11 +205,13 @@ fn attrs(block: &fleet_agent_core::signal::Block, value: &Value) -> Arc<str> {
             Arc::from(attrs.to_string())
         }
         Value::Issued {
+            age_ms,
             waiting_ms,
             is_stopped,
             ..
         } => {
             let attrs = serde_json::json!({
+                fleet_proto::attribute::AGE_MS: age_ms,
                 fleet_proto::attribute::WAITING_MS: waiting_ms,
                 fleet_proto::attribute::STOPPED: is_stopped,
             });

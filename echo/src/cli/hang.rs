@@ -67,7 +67,7 @@ fn missing(row: &Value, node_of: impl Fn(u64) -> Option<String>) -> Option<Strin
     Some(if text(row, "kind") == "crash" {
         format!("{who} ended")
     } else if row.get("standstill") == Some(&Value::Bool(true)) {
-        format!("{who} did not wait like the others")
+        format!("{who} blocks the job")
     } else {
         format!("{who} did not enter a collective")
     })

@@ -35,3 +35,68 @@ impl Host {
         batches
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Call, CallKind, CommInit, Event, Labels, Op, Operation, Process, Started};
+    use crate::host::Identity;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn call(ts_ns: u64, kind: CallKind) -> Event {
+        Event::Call(Call {
+            ts_ns,
+            dur_ns: 1,
+            pid: 1,
+            tid: 1,
+            kind,
+        })
+    }
+
+    /// Host with a rank that has issued one operation, at the first second; batches are due after a day.
+    fn host() -> Host {
+        let identity = Identity {
+            cluster: "c".to_owned(),
+            node: "n".to_owned(),
+            job: None,
+            gpu_model: None,
+        };
+        let mut host = Host::new(identity, 86_400 * SECOND);
+        let process = Process {
+            pid: 1,
+            rank: 0,
+            world_size: 2,
+        };
+        host.on_event(&Event::Started(Box::new(Started {
+            ts_ns: 0,
+            process,
+            labels: Labels::default(),
+        })));
+        let init = CommInit {
+            nranks: 2,
+            rank: 0,
+            unique_id: 7,
+            comm: Some(1),
+        };
+        host.on_event(&call(1, CallKind::CommInit(init)));
+        let operation = Operation {
+            op: Op::AllReduce,
+            count: 1,
+            datatype: 7,
+            comm: 1,
+            seq: None,
+            peer: None,
+        };
+        host.on_event(&call(SECOND, CallKind::Operation(operation)));
+        host
+    }
+
+    #[test]
+    fn the_progress_of_a_process_that_does_nothing_is_sent_at_once() {
+        let mut host = host();
+        let sent = (2..16).filter(|second| host.tick(second * SECOND).is_some());
+        // Reported at 2, 6, 10 and 14 s; until 6 s it may be a step.
+        assert_eq!(sent.collect::<Vec<_>>(), [6, 10, 14]);
+    }
+}

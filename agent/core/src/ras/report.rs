@@ -169,6 +169,7 @@ impl Answer<'_> {
             },
             value: Value::Issued {
                 total,
+                age_ms: None,
                 waiting_ms: 0.0,
                 is_stopped: false,
                 exit: None,

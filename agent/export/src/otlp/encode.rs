@@ -194,10 +194,12 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
         }
         Value::Issued {
             total,
+            age_ms,
             waiting_ms,
             is_stopped,
             exit,
         } => {
+            attributes.extend(age_ms.map(|ms| double(attribute::AGE_MS, ms)));
             attributes.push(double(attribute::WAITING_MS, *waiting_ms));
             if *is_stopped {
                 attributes.push(key_value(attribute::STOPPED, Any::BoolValue(true)));

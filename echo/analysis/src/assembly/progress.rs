@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use echo_core::ids::{CommId, Op, Rank};
 use echo_core::model::event::{Block, Event, Origin, Reading};
@@ -34,10 +35,12 @@ pub struct Progress {
 pub struct Position {
     /// Operations issued.
     pub issued: u64,
-    /// First report of the last of them, arrival time.
+    /// When the last of them was issued, arrival time; its first report, if that does not tell.
     pub advanced: Nanos,
     /// The same by the rank's own clock.
     pub advanced_at: Nanos,
+    /// True if the reports tell when it was issued.
+    pub is_timed: bool,
     /// Latest report of the rank on this communicator, arrival time.
     pub last_received: Nanos,
     /// The same by the rank's own clock.
@@ -114,10 +117,12 @@ impl Progress {
         if matches!(block.op.as_ref().map(Op::as_str), Some("Send" | "Recv")) {
             self.transfers.insert(block.comm);
         }
+        let age = age(&event.attrs);
         let position = Position {
             issued,
-            advanced: received,
-            advanced_at: event.timestamp,
+            advanced: received.before(age.unwrap_or_default()),
+            advanced_at: event.timestamp.before(age.unwrap_or_default()),
+            is_timed: age.is_some(),
             last_received: received,
             last_timestamp: event.timestamp,
             waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
@@ -149,6 +154,12 @@ impl Progress {
     pub fn comms(&self) -> impl Iterator<Item = (CommId, &BTreeMap<Rank, Position>)> {
         self.comms.iter().map(|(comm, ranks)| (*comm, ranks))
     }
+}
+
+/// Time since a rank issued its last operation, from the attributes of a point.
+fn age(attrs: &str) -> Option<Duration> {
+    let ms = attributes::number(attrs, attribute::AGE_MS)?;
+    Duration::try_from_secs_f64(ms / 1e3).ok()
 }
 
 /// Duration of a rank's wait from the attributes of a point.

@@ -5,6 +5,7 @@ mod hangs;
 mod host_waits;
 mod hostile;
 mod identity;
+mod issue_times;
 mod run_ahead;
 mod stalls;
 mod stragglers;

@@ -1,0 +1,46 @@
+//! Reports of the progress of a process.
+
+use crate::pipeline::Pipeline;
+
+/// Time after the last operation of a process from which on it is still, nanoseconds: longer than the
+/// steps of most jobs.
+const STILL_NS: u64 = 5_000_000_000;
+
+impl Pipeline {
+    /// Sets whether the process is stopped by a signal or a debugger.
+    pub fn set_stopped(&mut self, is_stopped: bool) {
+        self.progress.set_stopped(is_stopped);
+    }
+
+    /// Reports the progress of the process if due at `now_ns` of the source's clock.
+    ///
+    /// The driver calls this even when the process does nothing: silence is what a hang looks like.
+    pub fn tick(&mut self, now_ns: u64) {
+        self.release_rows(now_ns);
+        self.operation_sums.tick(now_ns);
+        self.host_waits.tick(now_ns);
+        if self.progress.is_due(now_ns) {
+            self.report_progress(now_ns);
+        }
+    }
+
+    /// Returns whether the process has issued nothing for some seconds, after it issued something.
+    pub fn is_still(&self, now_ns: u64) -> bool {
+        let last_ns = self.progress.last_entry_ns();
+        last_ns.is_some_and(|last_ns| now_ns.saturating_sub(last_ns) >= STILL_NS)
+    }
+
+    pub(super) fn report_progress(&mut self, now_ns: u64) {
+        let profile = self.iteration_pattern.profile();
+        let role = self.iteration_pattern.role();
+        for (index, comm) in self.table.indexed() {
+            let is_reported = Some(comm.id) == self.job
+                || Some(index) == self.iteration_pattern.primary()
+                || profile.is_some_and(|profile| profile.ops.contains_key(&index));
+            if is_reported {
+                self.points
+                    .extend(self.progress.point(index, comm, role, now_ns));
+            }
+        }
+    }
+}

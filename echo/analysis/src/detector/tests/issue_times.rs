@@ -1,0 +1,110 @@
+//! What the times tell at which ranks issued their last operations.
+
+use std::sync::Arc;
+
+use echo_core::ids::CommId;
+use echo_core::model::detector_output::{ConditionKind, Incident};
+use echo_core::model::event::StoredEvent;
+use fleet_proto::attribute;
+
+use super::hangs::{N_RANKS, detector};
+use crate::simulated::outcome::condition;
+use crate::simulated::{Job, Measured, instant};
+
+/// Time between two reports of an agent, seconds.
+const REPORTS_S: u32 = 4;
+
+/// Reports, from `from_s` to `to_s`, of ranks that have issued their last operations on each
+/// communicator at these times, in milliseconds, and have been blocked since then.
+fn reports(
+    (from_s, to_s): (u32, u32),
+    comms: &[u64],
+    issued: impl Fn(u32, u64) -> (u64, f64),
+) -> Vec<StoredEvent> {
+    let job = Job::with_ranks(N_RANKS);
+    let mut events = Vec::new();
+    for second in (from_s..to_s).step_by(REPORTS_S as usize) {
+        for (rank, comm) in (0..N_RANKS).flat_map(|rank| comms.iter().map(move |comm| (rank, comm)))
+        {
+            let ((n, issued_ms), now_ms) = (issued(rank, *comm), f64::from(second) * 1e3);
+            let mut stored = job.issued(rank, n, now_ms);
+            let ms = now_ms - issued_ms;
+            let (age, waiting) = (attribute::AGE_MS, attribute::WAITING_MS);
+            stored.event.attrs = Arc::from(format!(r#"{{"{age}":{ms},"{waiting}":{ms}}}"#));
+            if let Some(block) = &mut stored.event.block {
+                block.comm = CommId::new(*comm);
+            }
+            events.push(stored);
+        }
+    }
+    events
+}
+
+/// What is found of ranks that call operations on two communicators, those of `reversed` in the other
+/// order, and wait for their GPUs from then on.
+fn stuck(reversed: &[u32]) -> Incident {
+    let events = reports((4, 60), &[1, 2], |rank, comm| {
+        let is_second = (comm == 2) != reversed.contains(&rank);
+        (100, if is_second { 1_000.5 } else { 1_000.0 })
+    });
+    detector().observe(&events).incidents.pop().unwrap()
+}
+
+fn ranks(incident: &Incident) -> Vec<u32> {
+    let ranks = &condition(incident).unwrap().ranks;
+    ranks.iter().map(|rank| rank.value()).collect()
+}
+
+#[test]
+fn ranks_that_call_two_communicators_in_another_order_than_the_others_are_named() {
+    let incident = stuck(&[1, 6]);
+    assert_eq!(ranks(&incident), [1, 6]);
+    let why = "8 of 8 ranks wait for their GPUs; deadlock by order: ranks 0, 2, 3, 4, 5, 7 enqueued operation 99 \
+        of communicator 0000000000000001 before operation 99 of communicator 0000000000000002, ranks 1, 6 the \
+        other way round";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
+
+#[test]
+fn of_two_halves_that_call_in_different_orders_neither_is_named() {
+    let incident = stuck(&[0, 1, 2, 3]);
+    assert_eq!(ranks(&incident), [0_u32; 0]);
+    let why = "ranks 0, 1, 2, 3 the other way round";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
+
+#[test]
+fn ranks_that_call_in_one_order_are_no_deadlock_by_order() {
+    let incident = stuck(&[]);
+    let why = "8 of 8 ranks wait for their GPUs";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
+
+#[test]
+fn a_stall_and_a_hang_are_known_one_report_after_their_limits() {
+    let mut detector = detector();
+    detector.observe(&Job::with_ranks(N_RANKS).events(14, |_, _| Measured::HEALTHY));
+    // Operation 99 was issued right after a report, which does not show it.
+    let issued_s = 100;
+    let moved = reports((issued_s - 4, issued_s), &[1], |_, _| (99, 95_900.0));
+    assert!(detector.observe(&moved).is_empty());
+    let later = reports((issued_s + 4, issued_s + 50), &[1], |rank, _| {
+        let missing = (99, 95_900.0);
+        if rank == 3 { missing } else { (100, 100_100.0) }
+    });
+    let mut known = Vec::new();
+    for round in later.chunk_by(|one, next| one.received == next.received) {
+        let at = round[0].received;
+        let mut found = detector.observe(round).incidents;
+        found.extend(detector.end_silent_jobs(at).incidents);
+        for incident in found {
+            assert_eq!(ranks(&incident), [3]);
+            let found = condition(&incident).unwrap();
+            if known.last().is_none_or(|(kind, _)| *kind != found.kind) {
+                known.push((found.kind, at));
+            }
+        }
+    }
+    let expected = [(ConditionKind::Stall, 112e3), (ConditionKind::Hang, 132e3)];
+    assert_eq!(known, expected.map(|(kind, ms)| (kind, instant(ms))));
+}
