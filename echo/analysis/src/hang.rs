@@ -21,6 +21,10 @@ use fleet_hang::{Blocked, Group, Job, Process, analyse};
 use crate::assembly::progress::{Position, Progress};
 use crate::crash::{Crash, crash};
 
+/// Longest time in which the first report of an operation arrives, milliseconds: agents report every 4 s, in
+/// batches of 5 s.
+const REPORTED_WITHIN_MS: f64 = 10_000.0;
+
 /// An operation that does not end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hang {
@@ -272,10 +276,13 @@ impl HangSearch<'_> {
             .collect();
         let missing = ranks(&missing);
         let advanced = positions.values().map(|position| position.advanced).max()?;
-        let is_hang = self.is_past(advanced);
         let position = |rank: &Rank| positions.get(rank);
+        let of_entered: Vec<&Position> = entered.iter().filter_map(position).collect();
+        let is_hang = self.is_hang(advanced, &of_entered);
         let waits = |rank: &Rank| position(rank).is_some_and(|own| self.stalls(own));
-        if missing.is_empty() || !(is_hang || entered.iter().all(waits)) {
+        let is_still = |rank: &Rank| position(rank).is_none_or(|own| self.is_still(own));
+        let is_told = entered.iter().all(waits) && missing.iter().all(is_still);
+        if missing.is_empty() || !(self.is_past(advanced) || is_told) {
             return None;
         }
         // A job whose every rank is silent has ended; it does not hang. Clocks of ranks are not
@@ -299,6 +306,30 @@ impl HangSearch<'_> {
             is_stall: !is_hang,
             crash: None,
         })
+    }
+
+    /// Returns whether an operation hangs of which the first report arrived at `advanced`: long ago, or less
+    /// long ago if the ranks that entered it tell that they issued it long ago. Reports that were delayed may
+    /// arrive all at once, so what they tell does not suffice.
+    fn is_hang(&self, advanced: Nanos, entered: &[&Position]) -> bool {
+        let hang_ms = self.timeouts.hang_ms;
+        let least_ms = (hang_ms - REPORTED_WITHIN_MS).max(hang_ms / 2.0);
+        let waited_ms = |own: &Position| own.last_timestamp.millis_since(own.advanced_at);
+        let is_told = || {
+            let mut entered = entered.iter();
+            entered.all(|own| own.is_timed && waited_ms(own) > hang_ms)
+        };
+        self.is_past(advanced) || (self.now.millis_since(advanced) > least_ms && is_told())
+    }
+
+    /// Returns whether a rank that did not enter the operation has been seen to do nothing: it says so, or
+    /// it has not reported for long. The reports of a rank that goes on may be on their way, after those of
+    /// its peers, so theirs do not suffice.
+    fn is_still(&self, position: &Position) -> bool {
+        let idle_ms = position.last_timestamp.millis_since(position.advanced_at);
+        let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms) / 2.0;
+        let silent_ms = self.now.millis_since(position.last_received);
+        !position.is_timed || idle_ms >= limit_ms || silent_ms > REPORTED_WITHIN_MS
     }
 
     fn is_past(&self, instant: Nanos) -> bool {

@@ -35,9 +35,9 @@ pub struct Progress {
 pub struct Position {
     /// Operations issued.
     pub issued: u64,
-    /// When the last of them was issued, arrival time; its first report, if that does not tell.
+    /// First report of the last of them, arrival time.
     pub advanced: Nanos,
-    /// The same by the rank's own clock.
+    /// When it was issued, by the rank's own clock; the first report, if that does not tell.
     pub advanced_at: Nanos,
     /// True if the reports tell when it was issued.
     pub is_timed: bool,
@@ -120,7 +120,7 @@ impl Progress {
         let age = age(&event.attrs);
         let position = Position {
             issued,
-            advanced: received.before(age.unwrap_or_default()),
+            advanced: received,
             advanced_at: event.timestamp.before(age.unwrap_or_default()),
             is_timed: age.is_some(),
             last_received: received,

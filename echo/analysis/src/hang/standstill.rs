@@ -54,11 +54,12 @@ impl HangSearch<'_> {
     /// All ranks that are alive have stopped, and most of them wait for their GPUs.
     pub(super) fn standstill(&self) -> Option<Hang> {
         let latest = Latest::of(self.progress)?;
-        let is_hang = self.is_past(latest.stopped);
         let (alive, silent): (Vec<_>, Vec<_>) = latest
             .ranks
             .iter()
             .partition(|(_, position)| !self.is_past(position.last_received));
+        let of_alive: Vec<&Position> = alive.iter().map(|(_, position)| *position).collect();
+        let is_hang = self.is_hang(latest.stopped, &of_alive);
         let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
         let is_still = |position: &Position| {
             is_hang || position.last_timestamp.millis_since(position.advanced_at) >= limit_ms

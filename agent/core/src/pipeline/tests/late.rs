@@ -59,8 +59,8 @@ fn a_late_agent_names_the_job_once_it_knows_the_oldest_communicator() {
 fn a_job_that_does_not_use_its_oldest_communicator_is_named_after_five_seconds() {
     let mut pipeline = pipeline();
     let named_at = |(seq, job): (u64, Option<String>)| job.map(|job| (10 * seq, job));
-    let jobs = (0..600).map(|seq| (seq, run(&mut pipeline, 10 * seq, 1, seq)));
-    let (at_ms, job) = jobs.filter_map(named_at).next().unwrap();
+    let mut jobs = (0..600).map(|seq| (seq, run(&mut pipeline, 10 * seq, 1, seq)));
+    let (at_ms, job) = jobs.find_map(named_at).unwrap();
     assert_eq!(job, "00000000000000a1");
     let search_ms = JOB_SEARCH_NS / MS;
     assert!((search_ms..search_ms + 20).contains(&at_ms), "{at_ms}");

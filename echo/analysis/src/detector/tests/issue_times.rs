@@ -108,3 +108,22 @@ fn a_stall_and_a_hang_are_known_one_report_after_their_limits() {
     let expected = [(ConditionKind::Stall, 112e3), (ConditionKind::Hang, 132e3)];
     assert_eq!(known, expected.map(|(kind, ms)| (kind, instant(ms))));
 }
+
+#[test]
+fn a_rank_whose_reports_arrive_after_those_of_its_peers_is_not_missing() {
+    let mut detector = detector();
+    detector.observe(&Job::with_ranks(N_RANKS).events(14, |_, _| Measured::HEALTHY));
+    // The job has ended when all that was sent of it arrives at once, rank by rank.
+    let is_late = |stored: &&StoredEvent| stored.event.origin.rank.unwrap().rank().value() == 3;
+    let all = reports((112, 140), &[1], |_, _| (100, 110_000.0));
+    let of_others: Vec<StoredEvent> = all.iter().filter(|one| !is_late(one)).cloned().collect();
+    let on_its_way = reports((104, 108), &[1], |_, _| (80, 103_900.0));
+    let of_late: Vec<StoredEvent> = on_its_way.iter().filter(is_late).cloned().collect();
+    let mut arrived = [of_others, of_late].concat();
+    for stored in &mut arrived {
+        stored.received = instant(200e3);
+    }
+    let mut found = detector.observe(&arrived).incidents;
+    found.extend(detector.end_silent_jobs(instant(201e3)).incidents);
+    assert_eq!(found, []);
+}
