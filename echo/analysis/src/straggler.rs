@@ -368,6 +368,7 @@ fn incident(job: &Job, state: &State) -> Option<Incident> {
                 from: job.instant(entry.from),
                 to: job.instant(entry.to),
                 lost_gpu_s: entry.gpu_s,
+                waited: (entry.waited / entry.loss.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0),
             })
             .collect(),
     })

@@ -42,6 +42,9 @@ pub struct Piece {
     pub to: Nanos,
     /// GPU time lost in it, seconds: ranks x time x (1 - usual / current seconds per operation).
     pub lost_gpu_s: f64,
+    /// Share of it that each peer waited beyond the usual, 0 to 1; the rest of the waiting was overlapped
+    /// with work.
+    pub waited: f64,
 }
 
 /// Incident of a job: one finding with all its pieces. A later state with the same number replaces

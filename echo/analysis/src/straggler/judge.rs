@@ -344,8 +344,8 @@ impl Judge {
         let recent = &self.recent;
         let queues = Queues::new(self.source, &measured.leads, &flows.ranks, usual);
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
-        let when = (loss.seconds, measured.until);
-        self.episode.add(&queues, &explanation, when);
+        self.episode
+            .add(&queues, &explanation, loss, measured.until);
         let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
         if explanation != Explanation::Unexplained {
             return explanation;

@@ -104,8 +104,10 @@ impl OpenIncidents {
     /// (`similar`, a share): it was not theirs. Returns true if it did.
     pub(super) fn withdraw(&mut self, resumed: f64, most: usize, similar: f64) -> bool {
         let is_named = |subject: &Subject, state: &State| {
-            let is_loss = state.kind == Kind::Loss && state.until > resumed;
-            matches!(subject, Subject::Rank(_)) && is_loss
+            // Ripples after a fault are no sign that it lasts.
+            let last = state.bill.without_ripples().last().map(|entry| entry.to);
+            let is_recent = last.is_some_and(|to| to > resumed);
+            matches!(subject, Subject::Rank(_)) && state.kind == Kind::Loss && is_recent
         };
         let level = |state: &State| state.bill.median(|entry| entry.loss);
         let open = self.open.iter();

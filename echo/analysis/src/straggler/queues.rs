@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 use echo_core::model::event::Source;
 use echo_core::stats::median;
 
+use crate::straggler::bill::RIPPLE;
 use crate::straggler::culprits::Explanation;
-use crate::straggler::usual::{Usual, UsualFlow};
+use crate::straggler::usual::{Loss, Usual, UsualFlow};
 
 /// Growth of a lead within which it stayed the same.
 const SAME: f64 = 0.15;
@@ -130,11 +131,16 @@ pub(super) struct Episode {
     first: Option<f64>,
     resumed: Option<f64>,
     last: f64,
+    /// Time and lost time since the last pause, seconds, and end of the last loss that is no ripple.
+    since_pause_s: f64,
+    lost_s: f64,
+    last_large: f64,
 }
 
 impl Episode {
-    /// Adds a lossy evaluation that ends at `now`.
-    pub(super) fn add(&mut self, queues: &Queues, found: &Explanation, (seconds, now): (f64, f64)) {
+    /// Adds an evaluation that ends at `now` and in which this share was lost.
+    pub(super) fn add(&mut self, queues: &Queues, found: &Explanation, loss: Loss, now: f64) {
+        let seconds = loss.seconds;
         match queues.common(&found.ranks()) {
             Change::Grew => self.filled_s += seconds,
             Change::Fell => self.slow_s += seconds,
@@ -144,6 +150,11 @@ impl Episode {
         self.first.get_or_insert(now - seconds);
         self.resumed.get_or_insert(now - seconds);
         self.last = now;
+        self.since_pause_s += seconds;
+        self.lost_s += loss.share * seconds;
+        if loss.share * self.since_pause_s >= RIPPLE * self.lost_s {
+            self.last_large = now;
+        }
     }
 
     /// Returns true if less than half of the time since it began was lossy. The median of the past
@@ -159,14 +170,15 @@ impl Episode {
         self.decided.unwrap_or(is_shared)
     }
 
-    /// Ends what was seen of the queues, and returns true, if nothing was lost for `pause_s` before
-    /// `now`: the queues are as usual again, and the next loss may have another cause.
+    /// Ends what was seen of the queues, and returns true, if nothing but ripples was lost for `pause_s`
+    /// before `now`: the queues are as usual again, and the next loss may have another cause.
     pub(super) fn pause(&mut self, now: f64, pause_s: f64) -> bool {
-        let is_pause = self.resumed.is_some() && now - self.last > pause_s;
+        let is_pause = self.resumed.is_some() && now - self.last_large > pause_s;
         if is_pause {
             self.resumed = None;
             self.decided = None;
             (self.slow_s, self.filled_s) = (0.0, 0.0);
+            (self.since_pause_s, self.lost_s) = (0.0, 0.0);
         }
         is_pause
     }
@@ -189,5 +201,41 @@ impl Episode {
     /// Returns true if the episode ended: no loss for `quiet_s` before `now`.
     pub(super) fn has_ended(&self, now: f64, quiet_s: f64) -> bool {
         now - self.last > quiet_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begin of the losses since the last pause of 4 s, after evaluations of one second with these
+    /// losses.
+    fn resumed(losses: &[f64]) -> f64 {
+        let (mut episode, mut now) = (Episode::default(), 0.0);
+        for share in losses {
+            now += 1.0;
+            let loss = Loss {
+                seconds: 1.0,
+                share: *share,
+                ..Loss::default()
+            };
+            if *share > 0.0 {
+                episode.add(&Queues::default(), &Explanation::Unexplained, loss, now);
+            }
+            episode.pause(now, 4.0);
+        }
+        episode.resumed()
+    }
+
+    #[test]
+    fn a_pause_ends_an_episode_though_a_small_part_of_the_loss_goes_on() {
+        let fault = [0.4; 10];
+        let healthy = resumed(&[&fault[..], &[0.0; 6], &fault].concat());
+        assert!((healthy - 16.0).abs() < 1e-9, "{healthy}");
+        // It resumes with the ripples that follow the pause, after the loss of the fault.
+        let ripples = resumed(&[&fault[..], &[0.07; 8], &fault].concat());
+        assert!((10.0..18.0).contains(&ripples), "{ripples}");
+        let lasting = resumed(&[&fault[..], &[0.2; 8], &fault].concat());
+        assert!(lasting.abs() < 1e-9, "{lasting}");
     }
 }

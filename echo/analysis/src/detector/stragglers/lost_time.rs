@@ -17,8 +17,16 @@ const INTERVAL_NS: i64 = 10_000_000_000;
 /// Smallest change that is published, GPU-milliseconds.
 const LEAST_MS: f64 = 0.5;
 
-/// GPU time lost to an incident, milliseconds, by the beginning of the interval.
-pub(super) type ByInterval = BTreeMap<Nanos, f64>;
+/// GPU time lost to an incident, by the beginning of the interval.
+pub(super) type ByInterval = BTreeMap<Nanos, Lost>;
+
+/// GPU time lost in an interval, milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lost {
+    of_all: f64,
+    /// The part that all ranks would have waited if none was named.
+    waited: f64,
+}
 
 /// Distributes the pieces of an incident over intervals.
 pub(super) fn by_interval(pieces: &[Piece]) -> ByInterval {
@@ -32,7 +40,10 @@ pub(super) fn by_interval(pieces: &[Piece]) -> ByInterval {
                 .1
                 .min(piece.to)
                 .millis_since(interval.0.max(piece.from));
-            *lost.entry(interval.0).or_default() += 1e3 * piece.lost_gpu_s * inside / length_ms;
+            let of_all = 1e3 * piece.lost_gpu_s * inside / length_ms;
+            let sum: &mut Lost = lost.entry(interval.0).or_default();
+            sum.of_all += of_all;
+            sum.waited += piece.waited * of_all;
             begin += INTERVAL_NS;
         }
     }
@@ -46,18 +57,18 @@ pub(super) fn rows(
     found: &Found,
     (id, before, now): (IncidentId, &ByInterval, &ByInterval),
 ) -> Vec<LostTime> {
-    let mut changed: BTreeMap<Nanos, f64> = BTreeMap::new();
-    changed.extend(before.keys().map(|begin| (*begin, 0.0)));
+    let mut changed = ByInterval::new();
+    changed.extend(before.keys().map(|begin| (*begin, Lost::default())));
     changed.extend(now.iter().map(|(begin, lost)| (*begin, *lost)));
-    let is_new = |begin: &Nanos, lost: f64| {
-        let known = before.get(begin).copied().unwrap_or(0.0);
-        (lost - known).abs() >= LEAST_MS
+    let is_new = |begin: &Nanos, lost: &Lost| {
+        let known = before.get(begin).copied().unwrap_or_default();
+        (lost.of_all - known.of_all).abs() >= LEAST_MS
     };
     let groups = groups(context, found);
     changed
         .iter()
-        .filter(|(begin, lost)| is_new(begin, **lost))
-        .flat_map(|(begin, lost)| of_interval(context, found, (id, *begin, *lost), &groups))
+        .filter(|(begin, lost)| is_new(begin, lost))
+        .flat_map(|(begin, lost)| of_interval(context, (id, *begin, *lost), &groups))
         .collect()
 }
 
@@ -86,8 +97,7 @@ fn groups(context: &JobContext<'_>, found: &Found) -> Groups {
 
 fn of_interval(
     context: &JobContext<'_>,
-    found: &Found,
-    (incident, begin, lost_ms): (IncidentId, Nanos, f64),
+    (incident, begin, lost): (IncidentId, Nanos, Lost),
     groups: &Groups,
 ) -> Vec<LostTime> {
     let end = begin.offset(INTERVAL_NS);
@@ -96,15 +106,13 @@ fn of_interval(
     };
     let ranks: u32 = groups.values().map(|group| group.ranks).sum();
     let has_culprit = groups.values().any(|group| group.named > 0);
-    let per_rank = lost_ms / f64::from(ranks.max(1));
-    // Waiting beyond the usual is part of the loss; what exceeds it was overlapped with work.
-    let waited = (found.waited_ms_per_s / 1e3 / found.loss.max(f64::MIN_POSITIVE)).min(1.0);
+    let per_rank = |ms: f64| ms / f64::from(ranks.max(1));
     let iterations = context
         .iterations
         .map_or(0.0, |clock| clock.at(end) - clock.at(begin));
     let rows = groups.iter().map(|((node, gpu_model), group)| {
-        let lost_gpu_ms = per_rank * f64::from(group.ranks);
-        let of_peers = per_rank * f64::from(group.ranks - group.named) * waited;
+        let lost_gpu_ms = per_rank(lost.of_all) * f64::from(group.ranks);
+        let of_peers = per_rank(lost.waited) * f64::from(group.ranks - group.named);
         LostTime {
             incident,
             cluster: context.key.cluster.clone(),

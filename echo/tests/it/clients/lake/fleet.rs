@@ -25,9 +25,8 @@ const NO_GRACE: [&str; 2] = ["--cost-grace", "0s"];
 /// Largest relative difference of sums of the same numbers in another order.
 const ROUNDING: f64 = 1e-12;
 
-/// Speed at which each evaluation is published before the next: what peers waited in an interval is that
-/// of the time at which its loss was published.
-const SPEED: &str = "8";
+/// Speed of the replays.
+const SPEED: &str = "50";
 
 fn database(folder: &Path, cluster: &str) -> PathBuf {
     folder.join(format!("{cluster}.duckdb"))
