@@ -21,8 +21,8 @@ use fleet_hang::{Blocked, Group, Job, Process, analyse};
 use crate::assembly::progress::{Position, Progress};
 use crate::crash::{Crash, crash};
 
-/// Longest time in which the first report of an operation arrives, milliseconds: agents report every 4 s, in
-/// batches of 5 s.
+/// Time in which the first report of an operation usually arrives, milliseconds: agents report every 4 s, in
+/// batches of 5 s by default.
 const REPORTED_WITHIN_MS: f64 = 10_000.0;
 
 /// An operation that does not end.
@@ -64,7 +64,7 @@ pub struct Hang {
 /// Limits on the duration of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct HangTimeouts {
-    /// Limit beyond which it hangs, milliseconds of arrival time.
+    /// Limit beyond which it hangs, milliseconds of arrival time, or of the clocks of the waiting ranks.
     pub hang_ms: f64,
     /// Limit beyond which it stalls, milliseconds by the clocks of the waiting ranks; `None` while
     /// the usual duration of operations is unknown.
@@ -280,9 +280,10 @@ impl HangSearch<'_> {
         let of_entered: Vec<&Position> = entered.iter().filter_map(position).collect();
         let is_hang = self.is_hang(advanced, &of_entered);
         let waits = |rank: &Rank| position(rank).is_some_and(|own| self.stalls(own));
-        let is_still = |rank: &Rank| position(rank).is_none_or(|own| self.is_still(own));
-        let is_told = entered.iter().all(waits) && missing.iter().all(is_still);
-        if missing.is_empty() || !(self.is_past(advanced) || is_told) {
+        let is_still =
+            |rank: &Rank| position(rank).is_none_or(|own| self.is_still(*rank, own, advanced));
+        let is_reported = entered.iter().all(waits) && missing.iter().all(is_still);
+        if missing.is_empty() || !(self.is_past(advanced) || is_reported) {
             return None;
         }
         // A job whose every rank is silent has ended; it does not hang. Clocks of ranks are not
@@ -308,28 +309,33 @@ impl HangSearch<'_> {
         })
     }
 
-    /// Returns whether an operation hangs of which the first report arrived at `advanced`: long ago, or less
-    /// long ago if the ranks that entered it tell that they issued it long ago. Reports that were delayed may
-    /// arrive all at once, so what they tell does not suffice.
+    /// Returns whether an operation hangs of which the first report arrived at `advanced`: the time limit has
+    /// passed since then, or a part of it, and the ranks that entered the operation report that they issued it
+    /// before the limit. Delayed reports arrive all at once, so those alone do not suffice.
     fn is_hang(&self, advanced: Nanos, entered: &[&Position]) -> bool {
         let hang_ms = self.timeouts.hang_ms;
         let least_ms = (hang_ms - REPORTED_WITHIN_MS).max(hang_ms / 2.0);
         let waited_ms = |own: &Position| own.last_timestamp.millis_since(own.advanced_at);
-        let is_told = || {
+        let is_reported = || {
             let mut entered = entered.iter();
             entered.all(|own| own.is_timed && waited_ms(own) > hang_ms)
         };
-        self.is_past(advanced) || (self.now.millis_since(advanced) > least_ms && is_told())
+        self.is_past(advanced) || (self.now.millis_since(advanced) > least_ms && is_reported())
     }
 
-    /// Returns whether a rank that did not enter the operation has been seen to do nothing: it says so, or
-    /// it has not reported for long. The reports of a rank that goes on may be on their way, after those of
-    /// its peers, so theirs do not suffice.
-    fn is_still(&self, position: &Position) -> bool {
-        let idle_ms = position.last_timestamp.millis_since(position.advanced_at);
+    /// Returns whether a rank that did not enter the operation does nothing: it has reported that, on all
+    /// communicators and after the first report of the operation (`advanced`), or it has not reported for
+    /// long. The reports of a rank that goes on may arrive after those of its peers.
+    fn is_still(&self, rank: Rank, position: &Position, advanced: Nanos) -> bool {
         let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms) / 2.0;
-        let silent_ms = self.now.millis_since(position.last_received);
-        !position.is_timed || idle_ms >= limit_ms || silent_ms > REPORTED_WITHIN_MS
+        let all = self
+            .progress
+            .comms()
+            .filter_map(|(_, ranks)| ranks.get(&rank));
+        let idle_ms = all.map(|own| own.last_timestamp.millis_since(own.advanced_at));
+        let is_idle = idle_ms.fold(f64::INFINITY, f64::min) >= limit_ms;
+        let is_silent = self.now.millis_since(position.last_received) > REPORTED_WITHIN_MS;
+        !position.is_timed || is_silent || (is_idle && position.last_received >= advanced)
     }
 
     fn is_past(&self, instant: Nanos) -> bool {

@@ -37,7 +37,7 @@ impl Default for Settings {
             min_coverage: 0.8,
             family_alpha: 1e-4,
             hang_after_ms: 30_000.0,
-            // Longer than most checkpoints, and with a report each 4 s a stall is known after 13 s.
+            // With a report each 4 s a stall is known after 13 s.
             stall_after_ms: 8_000.0,
             hang_after_periods: 20.0,
             silence_ms: 30_000.0,

@@ -67,7 +67,12 @@ fn missing(row: &Value, node_of: impl Fn(u64) -> Option<String>) -> Option<Strin
     Some(if text(row, "kind") == "crash" {
         format!("{who} ended")
     } else if row.get("standstill") == Some(&Value::Bool(true)) {
-        format!("{who} blocks the job")
+        let verb = if ranks.len() == 1 {
+            "differs"
+        } else {
+            "differ"
+        };
+        format!("{who} {verb} from the other ranks")
     } else {
         format!("{who} did not enter a collective")
     })

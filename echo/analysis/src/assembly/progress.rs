@@ -16,6 +16,9 @@ use crate::attributes;
 /// Communicators followed per job; ranks of one communicator are bounded by the job.
 const MAX_COMMS: usize = 65_536;
 
+/// Longest time before its first report in which an operation may have been issued.
+const LONGEST_AGE: Duration = Duration::from_mins(1);
+
 /// Attribute of a stopped process, as in JSON.
 const STOPPED: &str = "\"fleet.stopped\":true";
 
@@ -37,9 +40,9 @@ pub struct Position {
     pub issued: u64,
     /// First report of the last of them, arrival time.
     pub advanced: Nanos,
-    /// When it was issued, by the rank's own clock; the first report, if that does not tell.
+    /// When it was issued, by the rank's own clock; the first report, if that is unknown.
     pub advanced_at: Nanos,
-    /// True if the reports tell when it was issued.
+    /// True if the reports have the time at which it was issued.
     pub is_timed: bool,
     /// Latest report of the rank on this communicator, arrival time.
     pub last_received: Nanos,
@@ -130,6 +133,14 @@ impl Progress {
         };
         self.record_end(rank, event, received, !self.comms.contains_key(&block.comm));
         let ranks = self.comms.entry(block.comm).or_default();
+        let before = ranks.get(&rank).map(|known| known.last_timestamp);
+        let position = Position {
+            // It was issued after the report before. Senders may report any age.
+            advanced_at: position
+                .advanced_at
+                .max(before.unwrap_or_else(|| event.timestamp.before(LONGEST_AGE))),
+            ..position
+        };
         let known = ranks.entry(rank).or_insert(position);
         if known.issued == issued {
             let (advanced, advanced_at) = (known.advanced, known.advanced_at);
@@ -148,6 +159,11 @@ impl Progress {
     pub fn is_comparable(&self, comm: CommId) -> bool {
         let n_ranks = self.comms.get(&comm).map_or(0, BTreeMap::len);
         n_ranks <= 2 || !self.transfers.contains(&comm)
+    }
+
+    /// Returns whether a communicator has sends or receives.
+    pub fn has_transfers(&self, comm: CommId) -> bool {
+        self.transfers.contains(&comm)
     }
 
     /// The communicators with the positions of their ranks.

@@ -89,7 +89,11 @@ impl HangSearch<'_> {
         Some(Hang {
             comm: latest.comm,
             seq: latest.issued.checked_sub(1)?,
-            since: began_to_wait(clock),
+            since: if clock.is_timed {
+                began_to_wait(clock).max(clock.advanced_at)
+            } else {
+                began_to_wait(clock)
+            },
             last_report: clock.last_timestamp,
             entered,
             missing,
@@ -105,15 +109,19 @@ impl HangSearch<'_> {
     }
 
     /// Returns the finding that these ranks called two communicators in different orders: each waits in
-    /// the one that it called first. All of them have called the same number of operations on both.
+    /// the one that it called first. All of them have called the same number of operations on both, the last
+    /// ones shortly before they began to wait. Both ends of an exchange send first, so transfers do not count.
     fn orders(&self, alive: &[Rank]) -> Option<Finding> {
+        let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
         let group = |(comm, ranks): (CommId, &BTreeMap<Rank, Position>)| {
             let own = || ranks.iter().filter(|(rank, _)| alive.contains(rank));
             let (_, first) = own().next()?;
-            let is_alike =
-                |position: &Position| position.is_timed && position.issued == first.issued;
+            let is_alike = |position: &Position| {
+                let before_ms = began_to_wait(position).millis_since(position.advanced_at);
+                position.is_timed && position.issued == first.issued && before_ms <= limit_ms
+            };
             let is_joined = own().count() > 1 && own().all(|(_, position)| is_alike(position));
-            (is_joined && self.progress.is_comparable(comm)).then(|| Group {
+            (is_joined && !self.progress.has_transfers(comm)).then(|| Group {
                 name: comm.to_string(),
                 members: own().map(|(rank, _)| rank.value()).collect(),
                 progress: own().map(|(rank, at)| (rank.value(), last(at))).collect(),

@@ -1,4 +1,4 @@
-//! What the times tell at which ranks issued their last operations.
+//! Times at which ranks issued their last operations.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn reports(
     events
 }
 
-/// What is found of ranks that call operations on two communicators, those of `reversed` in the other
+/// Incident of ranks that call operations on two communicators, those of `reversed` in the other
 /// order, and wait for their GPUs from then on.
 fn stuck(reversed: &[u32]) -> Incident {
     let events = reports((4, 60), &[1, 2], |rank, comm| {
@@ -81,6 +81,41 @@ fn ranks_that_call_in_one_order_are_no_deadlock_by_order() {
 }
 
 #[test]
+fn two_ranks_that_send_to_each_other_first_are_no_deadlock_by_order() {
+    let mut events = reports((4, 60), &[1, 2], |rank, comm| {
+        (
+            100,
+            if (comm == 2) == (rank == 0) {
+                1_000.0
+            } else {
+                1_000.5
+            },
+        )
+    });
+    events.retain(|stored| stored.event.origin.rank.unwrap().rank().value() < 2);
+    for stored in &mut events {
+        stored.event.block.as_mut().unwrap().op = Some("Send".parse().unwrap());
+    }
+    events.extend(reports((4, 60), &[3], |_, _| (100, 1_000.0)));
+    events.sort_by_key(|stored| stored.received);
+    let incident = detector().observe(&events).incidents.pop().unwrap();
+    let why = "8 of 8 ranks wait for their GPUs";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
+
+#[test]
+fn a_hang_begins_at_most_a_minute_before_its_first_report_whatever_age_is_reported() {
+    let events = reports((100, 160), &[1], |rank, _| {
+        (if rank == 3 { 99 } else { 100 }, -1e15)
+    });
+    let incident = detector().observe(&events).incidents.pop().unwrap();
+    assert_eq!(
+        (ranks(&incident), incident.first_seen),
+        (vec![3], instant(40e3))
+    );
+}
+
+#[test]
 fn a_stall_and_a_hang_are_known_one_report_after_their_limits() {
     let mut detector = detector();
     detector.observe(&Job::with_ranks(N_RANKS).events(14, |_, _| Measured::HEALTHY));
@@ -111,19 +146,28 @@ fn a_stall_and_a_hang_are_known_one_report_after_their_limits() {
 
 #[test]
 fn a_rank_whose_reports_arrive_after_those_of_its_peers_is_not_missing() {
-    let mut detector = detector();
-    detector.observe(&Job::with_ranks(N_RANKS).events(14, |_, _| Measured::HEALTHY));
-    // The job has ended when all that was sent of it arrives at once, rank by rank.
-    let is_late = |stored: &&StoredEvent| stored.event.origin.rank.unwrap().rank().value() == 3;
-    let all = reports((112, 140), &[1], |_, _| (100, 110_000.0));
-    let of_others: Vec<StoredEvent> = all.iter().filter(|one| !is_late(one)).cloned().collect();
-    let on_its_way = reports((104, 108), &[1], |_, _| (80, 103_900.0));
-    let of_late: Vec<StoredEvent> = on_its_way.iter().filter(is_late).cloned().collect();
-    let mut arrived = [of_others, of_late].concat();
-    for stored in &mut arrived {
-        stored.received = instant(200e3);
+    // It was busy, or idle for a minute, when it reported last.
+    for (issued_ms, received_ms) in [(103_900.0, 200e3), (40_000.0, 190e3)] {
+        let mut detector = detector();
+        detector.observe(&Job::with_ranks(N_RANKS).events(14, |_, _| Measured::HEALTHY));
+        let is_late = |stored: &StoredEvent| stored.event.origin.rank.unwrap().rank().value() == 3;
+        let mut arrived = reports((104, 108), &[1], |_, _| (80, issued_ms));
+        arrived.retain(is_late);
+        for stored in &mut arrived {
+            stored.received = instant(received_ms);
+        }
+        // All that its peers have sent of the job arrives at once.
+        let mut of_others = reports((112, 140), &[1], |_, _| (100, 110_000.0));
+        of_others.retain(|stored| !is_late(stored));
+        for stored in &mut of_others {
+            stored.received = instant(199e3);
+            let attrs = stored.event.attrs.replace(attribute::WAITING_MS, "other");
+            stored.event.attrs = Arc::from(attrs);
+        }
+        arrived.extend(of_others);
+        arrived.sort_by_key(|stored| stored.received);
+        let mut found = detector.observe(&arrived).incidents;
+        found.extend(detector.end_silent_jobs(instant(199.5e3)).incidents);
+        assert_eq!(found, [], "{issued_ms}");
     }
-    let mut found = detector.observe(&arrived).incidents;
-    found.extend(detector.end_silent_jobs(instant(201e3)).incidents);
-    assert_eq!(found, []);
 }
