@@ -35,6 +35,11 @@ pub fn cpu_contention(task: Option<(&str, u32)>, pid: impl Display) -> String {
     }
 }
 
+/// Returns the advice when other processes compute on the GPU of `whose`.
+pub fn gpu_sharing(whose: impl Display, others: &str) -> String {
+    format!("give the GPU of {whose} to it alone: stop or move {others}")
+}
+
 /// Returns the advice when threads of a process wait for a lock.
 pub fn lock(pid: impl Display) -> String {
     format!("find the thread that holds it: fleet-agent stacks --pid {pid}")

@@ -196,6 +196,11 @@ impl Explainer {
         }
     }
 
+    /// Returns whether no process was seen.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
     /// Returns whether the period is over at `now_ns`.
     pub fn is_due(&self, now_ns: u64) -> bool {
         self.opened_ns.is_some_and(|opened_ns| {

@@ -214,14 +214,6 @@ impl Host {
         self.batch_if_due(now_ns)
     }
 
-    /// Returns whether a process that does nothing has something to report. A stall is to be known soon, so
-    /// its progress does not wait for the next batch.
-    fn has_still_process(&self, now_ns: u64) -> bool {
-        let pending = self.pending.keys();
-        let mut pending = pending.filter_map(|pid| self.pipelines.get(pid));
-        pending.any(|pipeline| pipeline.is_still(now_ns))
-    }
-
     fn start(&mut self, started: &Started) -> Option<Batch> {
         let pid = started.process.pid;
         let last = self.end(pid, None);

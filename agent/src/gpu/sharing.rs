@@ -57,21 +57,30 @@ impl ComputeTimes {
             newest_us: 0,
         });
         let elapsed_ns = now_ns.saturating_sub(last.at_ns);
+        let after_us = last.newest_us;
+        // The driver is known to return entries that it has not filled.
+        let is_valid = |sample: &&Utilization| {
+            let is_listed = listed.iter().any(|process| process.pid == sample.pid);
+            is_listed && sample.percent <= 100 && sample.at_us > after_us
+        };
+        let samples: Vec<&Utilization> = samples.iter().filter(is_valid).collect();
         last.at_ns = now_ns;
         let newest_us = samples.iter().map(|sample| sample.at_us).max();
-        last.newest_us = last.newest_us.max(newest_us.unwrap_or(0));
+        last.newest_us = newest_us.unwrap_or(after_us);
         if elapsed_ns == 0 {
             return Vec::new();
         }
-        let time = |process: &GpuProcess| {
+        let of = |process: &GpuProcess| {
             let own = samples.iter().filter(|sample| sample.pid == process.pid);
-            let percent: Vec<u64> = own.map(|own| u64::from(own.percent.min(100))).collect();
-            let count = u64::try_from(percent.len()).unwrap_or(u64::MAX).max(1);
-            ComputeTime {
-                gpu,
-                pid: process.pid,
-                ns: elapsed_ns / 100 * percent.iter().sum::<u64>() / count,
-            }
+            own.map(|own| u64::from(own.percent)).collect::<Vec<_>>()
+        };
+        // A process that does not compute has no sample.
+        let most = listed.iter().map(|process| of(process).len()).max();
+        let most = most.and_then(|most| u64::try_from(most).ok()).unwrap_or(1);
+        let time = |process: &GpuProcess| ComputeTime {
+            gpu,
+            pid: process.pid,
+            ns: elapsed_ns / 100 * of(process).iter().sum::<u64>() / most.max(1),
         };
         listed.iter().map(time).collect()
     }
@@ -102,10 +111,25 @@ mod tests {
         assert_eq!(times.record(1, &LISTED, &[sample(7, 5, 100)], SECOND), []);
         assert_eq!(times.newest_us(1), 5);
         let samples = [sample(7, 6, 40), sample(8, 6, 50), sample(8, 9, 70)];
-        let expected = [(7, 4 * SECOND), (8, 6 * SECOND)];
+        // Process 7 did not compute at the second sample.
+        let expected = [(7, 2 * SECOND), (8, 6 * SECOND)];
         let expected = expected.map(|(pid, ns)| ComputeTime { gpu: 1, pid, ns });
         assert_eq!(times.record(1, &LISTED, &samples, 11 * SECOND), expected);
         assert_eq!(times.newest_us(1), 9);
+    }
+
+    #[test]
+    fn samples_that_the_driver_has_not_filled_do_not_count() {
+        let mut times = ComputeTimes::default();
+        times.record(0, &LISTED, &[sample(7, 5, 100)], 0);
+        let unfilled = [
+            sample(7, 6, u32::MAX),
+            sample(99, 1 << 60, 50),
+            sample(8, 4, 60),
+        ];
+        let none = [7, 8].map(|pid| ComputeTime { gpu: 0, pid, ns: 0 });
+        assert_eq!(times.record(0, &LISTED, &unfilled, SECOND), none);
+        assert_eq!(times.newest_us(0), 5);
     }
 
     #[test]

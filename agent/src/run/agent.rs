@@ -183,7 +183,7 @@ impl Agent {
             self.clock = wall_clock();
             self.host.set_clock(self.clock);
         }
-        if self.conditions.is_due(now_ns) {
+        if self.host.has_processes() && self.conditions.is_due(now_ns) {
             let measured = self.conditions.measure(&self.gpus, &self.processes, now_ns);
             for event in measured.await {
                 self.host.on_event(&event);

@@ -13,7 +13,7 @@ use crate::rdma::Rdma;
 /// Interval of the readings, nanoseconds: the driver takes some milliseconds per GPU.
 const INTERVAL_NS: u64 = 5_000_000_000;
 
-/// Reads the conditions for the processes that are traced.
+/// Reads the conditions for the ranks that are traced, and the sharing of GPUs for all processes.
 #[derive(Debug)]
 pub(super) struct HostConditions {
     rdma: Rdma,
@@ -45,7 +45,7 @@ impl HostConditions {
 
     /// Returns whether a reading is due.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        !self.gpu_of.is_empty() && now_ns.saturating_sub(self.read_ns) >= INTERVAL_NS
+        now_ns.saturating_sub(self.read_ns) >= INTERVAL_NS
     }
 
     /// Returns what happened since the previous reading, per process.
@@ -71,19 +71,28 @@ impl HostConditions {
         let measured = measured.filter(|measured| measured.activity != Activity::default());
         let mut events: Vec<Event> = measured.map(Event::Activity).collect();
         let times = gpus.compute_times(now_ns).await.unwrap_or_default();
-        let shared = self.gpu_of.iter().filter_map(|(pid, gpu)| {
+        let of_ranks = self
+            .gpu_of
+            .iter()
+            .filter_map(|(pid, gpu)| Some((*pid, (*gpu)?)));
+        // A process without a rank may have memory on GPUs on which it does not compute.
+        let others = times.iter().filter(|time| time.ns > 0);
+        let others = others.map(|time| (time.pid, time.gpu));
+        let others = others.filter(|(pid, _)| !self.gpu_of.contains_key(pid));
+        for (pid, gpu) in of_ranks.chain(others) {
             let delays = Delays {
-                gpu_shared_by: Some(neighbours(*pid, (*gpu)?, &times, processes)?),
+                gpu_shared_by: neighbours(pid, gpu, &times, processes),
                 ..Delays::default()
             };
-            Some(Event::Delays(Box::new(DelaySample {
-                from_ns,
-                ts_ns: now_ns,
-                pid: *pid,
-                delays,
-            })))
-        });
-        events.extend(shared);
+            if delays.gpu_shared_by.is_some() {
+                events.push(Event::Delays(Box::new(DelaySample {
+                    from_ns,
+                    ts_ns: now_ns,
+                    pid,
+                    delays,
+                })));
+            }
+        }
         events
     }
 

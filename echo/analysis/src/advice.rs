@@ -124,10 +124,7 @@ fn shared(culprit: &Culprit, processes: &[Task]) -> String {
     if named.is_empty() {
         return diagnose(culprit);
     }
-    format!(
-        "give the GPU of rank {} to it alone: stop {named} or move it to another GPU",
-        culprit.rank
-    )
+    advice::gpu_sharing(format_args!("rank {}", culprit.rank), &named)
 }
 
 /// Returns how to find the cause when no evidence shows one.

@@ -14,8 +14,9 @@ use crate::{ToolContext, ToolError};
 /// only narrows the search.
 pub const CLOCK_TOLERANCE_NANOS: i64 = 60_000_000_000;
 
-/// Maximum length of the name of a task, characters: names of Linux have 15.
-const MAX_TASK_CHARS: usize = 32;
+/// Maximum length of the name of a task, characters: names of Linux have 15, and agents send up to 32
+/// of a program with its process id.
+const MAX_TASK_CHARS: usize = 48;
 
 /// Time in which the hosts of the ranks of a job are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]

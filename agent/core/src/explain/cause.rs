@@ -38,6 +38,8 @@ pub enum Cause {
     CgroupThrottling,
     /// Interrupts ran on the CPU of a running thread.
     Interrupts,
+    /// Other processes computed on its GPU.
+    GpuSharing,
     /// Waited for a lock or a condition of another thread.
     Lock,
     /// Waited for a block device.
@@ -62,10 +64,11 @@ pub enum Cause {
 
 impl Cause {
     /// Causes whose time is measured; that of [`Cause::OwnCode`] is sampled.
-    pub(super) const MEASURED: [Self; 12] = [
+    pub(super) const MEASURED: [Self; 13] = [
         Self::CpuContention,
         Self::CgroupThrottling,
         Self::Interrupts,
+        Self::GpuSharing,
         Self::Lock,
         Self::BlockIo,
         Self::PageFaults,
@@ -83,6 +86,7 @@ impl Cause {
             Self::CpuContention => "cpu_contention",
             Self::CgroupThrottling => "cgroup_throttling",
             Self::Interrupts => "interrupts",
+            Self::GpuSharing => "gpu_sharing",
             Self::Lock => "lock",
             Self::BlockIo => "block_io",
             Self::PageFaults => "page_faults",
@@ -150,6 +154,7 @@ impl fmt::Display for Cause {
             Self::CpuContention => "runnable without a CPU",
             Self::CgroupThrottling => "throttled at the CPU quota of its cgroup",
             Self::Interrupts => "interrupted on its CPU",
+            Self::GpuSharing => "beside other processes that compute on its GPU",
             Self::Lock => "waiting for a lock or condition of another thread",
             Self::BlockIo => "waiting for a block device",
             Self::PageFaults => "waiting for memory pages",

@@ -32,6 +32,12 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
             "interrupts took {}",
             per_second(seen.interrupt_ns.unwrap_or(0), period_ns)
         )),
+        Cause::GpuSharing => {
+            let others = seen.gpu_neighbours().into_iter().take(MAX_NAMED);
+            links.extend(others.map(|(name, ns)| {
+                format!("{name} computed on its GPU {}", per_second(ns, period_ns))
+            }));
+        }
         Cause::MemoryAllocation => links.extend(functions(cause, seen, period_ns)),
         Cause::GraphCreation => {
             links.push(Graphs::new(seen, period_ns).link());
@@ -73,6 +79,14 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation, period_ns: u64)
         }
         Cause::CgroupThrottling => advice::CGROUP_THROTTLING,
         Cause::Interrupts => advice::INTERRUPTS,
+        Cause::GpuSharing => {
+            let others = seen.gpu_neighbours().into_iter().take(MAX_NAMED);
+            let others: Vec<&str> = others.map(|(name, _)| name).collect();
+            return vec![advice::gpu_sharing(
+                format_args!("process {pid}"),
+                &others.join(", "),
+            )];
+        }
         Cause::Lock => return vec![advice::lock(pid)],
         Cause::BlockIo => advice::BLOCK_IO,
         Cause::PageFaults => advice::PAGE_FAULTS,

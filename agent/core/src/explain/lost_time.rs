@@ -26,6 +26,10 @@ pub(super) fn lost_ns(cause: Cause, seen: &Observation) -> Option<u64> {
         },
         Cause::CgroupThrottling => seen.cgroup_throttled_ns,
         Cause::Interrupts => seen.interrupt_ns,
+        Cause::GpuSharing => {
+            let others = seen.gpu_shared_by.as_ref()?;
+            Some(others.values().sum())
+        }
         Cause::MemoryAllocation | Cause::GraphCreation => {
             let own = seen.calls.iter();
             let own = own.filter(|(function, _)| cause.has_function(function));

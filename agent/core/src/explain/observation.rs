@@ -17,6 +17,9 @@ pub struct Observation {
     pub threads: Option<OffCpuTime>,
     /// Tasks that had the CPU while a thread was runnable, by name and CPU: nanoseconds.
     pub preempted_by: BTreeMap<(String, u32), u64>,
+    /// Time for which other processes computed on its GPU, by name and id: nanoseconds; `None` if that is
+    /// not seen.
+    pub gpu_shared_by: Option<BTreeMap<String, u64>>,
     /// Time blocked, by reason; `None` if reasons are not seen.
     pub blocked: Option<BTreeMap<BlockReason, u64>>,
     /// Time for which the cgroup was throttled at its CPU quota, nanoseconds.
@@ -51,6 +54,13 @@ impl Observation {
         for (task, ns) in &later.preempted_by {
             let sum = self.preempted_by.entry(task.clone()).or_default();
             *sum = sum.saturating_add(*ns);
+        }
+        if let Some(later) = &later.gpu_shared_by {
+            let known = self.gpu_shared_by.get_or_insert_default();
+            for (name, ns) in later {
+                let sum = known.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(*ns);
+            }
         }
         if let Some(later) = &later.blocked {
             let blocked = self.blocked.get_or_insert_default();
@@ -98,6 +108,15 @@ impl Observation {
     }
 
     pub(super) fn add_delays(&mut self, delays: &Delays) {
+        if let Some(processes) = &delays.gpu_shared_by {
+            // The GPU's driver tells nothing about threads.
+            let known = self.gpu_shared_by.get_or_insert_default();
+            for other in processes {
+                let sum = known.entry(other.task.clone()).or_default();
+                *sum = sum.saturating_add(other.ns);
+            }
+            return;
+        }
         for task in &delays.preempted_by {
             let sum = self
                 .preempted_by
@@ -166,6 +185,14 @@ impl Observation {
     pub(super) fn blocked_ns(&self, reason: BlockReason) -> Option<u64> {
         let blocked = self.blocked.as_ref()?;
         Some(blocked.get(&reason).copied().unwrap_or(0))
+    }
+
+    /// Returns the processes that computed on its GPU, with the time: largest time first.
+    pub fn gpu_neighbours(&self) -> Vec<(&str, u64)> {
+        let others = self.gpu_shared_by.iter().flatten();
+        let mut others: Vec<(&str, u64)> = others.map(|(name, ns)| (name.as_str(), *ns)).collect();
+        others.sort_by_key(|(name, ns)| (std::cmp::Reverse(*ns), *name));
+        others
     }
 
     /// Returns the tasks that took the CPU, with the CPU and the time: largest time first.

@@ -1,3 +1,4 @@
+mod gpu_sharing;
 mod network;
 mod own_code;
 mod recapture;

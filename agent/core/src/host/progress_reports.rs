@@ -1,4 +1,4 @@
-//! Progress that was reported without probes.
+//! Reports of progress: those that were made without probes, and which do not wait for the next batch.
 
 use crate::batch::{Batch, ResourcePoints};
 use crate::host::resources::job_name;
@@ -16,6 +16,14 @@ impl Host {
     pub fn job(&self, pid: u32) -> Option<String> {
         let pipeline = self.pipelines.get(&pid)?;
         job_name(&self.identity, self.labels.get(&pid), pipeline)
+    }
+
+    /// Returns whether a process that does nothing has something to report. A stall is to be known soon, so
+    /// its progress does not wait for the next batch.
+    pub(super) fn has_still_process(&self, now_ns: u64) -> bool {
+        let pending = self.pending.keys();
+        let mut pending = pending.filter_map(|pid| self.pipelines.get(pid));
+        pending.any(|pipeline| pipeline.is_still(now_ns))
     }
 
     /// Returns the batches that deliver these points, whose times are Unix nanoseconds.
@@ -95,8 +103,10 @@ mod tests {
     #[test]
     fn the_progress_of_a_process_that_does_nothing_is_sent_at_once() {
         let mut host = host();
-        let sent = (2..16).filter(|second| host.tick(second * SECOND).is_some());
-        // Reported at 2, 6, 10 and 14 s; until 6 s it may be a step.
-        assert_eq!(sent.collect::<Vec<_>>(), [6, 10, 14]);
+        let sent = (2..100).filter(|second| host.tick(second * SECOND).is_some());
+        let sent: Vec<u64> = sent.collect();
+        // Reported every four seconds; until 6 s it may be a step, and after a minute it is idle.
+        let expected: Vec<u64> = (6..61).step_by(4).collect();
+        assert_eq!(sent, expected);
     }
 }

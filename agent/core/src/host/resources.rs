@@ -19,6 +19,11 @@ impl Host {
         self
     }
 
+    /// Returns whether a process uses a GPU, with or without a rank.
+    pub fn has_processes(&self) -> bool {
+        !self.explainer.is_empty()
+    }
+
     /// Adds the reports of a period that is over to the next batch.
     pub(super) fn explain(&mut self, now_ns: u64) {
         let reports = self.explainer.reports(now_ns).into_iter();
@@ -36,8 +41,10 @@ impl Host {
     /// under two names would be two jobs.
     pub(super) fn collect(&mut self, pid: u32) {
         let now_ns = self.now_ns;
+        let labels = self.labels.get(&pid);
+        let is_named = self.identity.job.is_some() || labels.is_some_and(|of| of.job.is_some());
         let pipeline = self.pipelines.get_mut(&pid);
-        if pipeline.is_some_and(|pipeline| pipeline.is_job_settled(now_ns)) {
+        if pipeline.is_some_and(|pipeline| is_named || pipeline.is_job_settled(now_ns)) {
             self.collect_all(pid);
         }
     }

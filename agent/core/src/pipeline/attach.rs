@@ -9,9 +9,9 @@ use crate::signal::CommId;
 /// Position of a communicator among those of equal rank and size, if it is unknown.
 const UNKNOWN_NTH: u32 = u32::MAX;
 
-/// Time for which the oldest communicator is waited for, nanoseconds: all that a job uses are used
-/// within a step.
-pub(super) const JOB_SEARCH_NS: u64 = 5_000_000_000;
+/// Time for which the oldest communicator is waited for, nanoseconds: most jobs use it within a step. A job
+/// that does not use it in this time is named after a younger one.
+pub(super) const JOB_SEARCH_NS: u64 = 10_000_000_000;
 
 impl Pipeline {
     /// Returns the first communicator that spans the whole job, which identifies the job.
@@ -22,8 +22,11 @@ impl Pipeline {
     /// Returns whether the job will keep its name. An agent that is younger than the job may know a
     /// younger communicator first, and would give the job two names.
     pub fn is_job_settled(&mut self, now_ns: u64) -> bool {
-        let knows_oldest = matches!(self.adopted_job, Some((0, _)));
-        if knows_oldest || self.table.is_complete() {
+        let is_settled = match self.adopted_job {
+            Some((nth, _)) => nth == 0,
+            None => self.table.is_complete(),
+        };
+        if is_settled {
             return true;
         }
         let since_ns = *self.job_unsettled_ns.get_or_insert(now_ns);

@@ -2,9 +2,10 @@
 
 use crate::pipeline::Pipeline;
 
-/// Time after the last operation of a process from which on it is still, nanoseconds: longer than the
-/// steps of most jobs.
+/// Time after the last operation of a process from which on it may have stalled, nanoseconds: longer than the
+/// steps of most jobs; and until which: what hangs is known by then, and others are idle.
 const STILL_NS: u64 = 5_000_000_000;
+const IDLE_NS: u64 = 60_000_000_000;
 
 impl Pipeline {
     /// Sets whether the process is stopped by a signal or a debugger.
@@ -24,10 +25,10 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether the process has issued nothing for some seconds, after it issued something.
+    /// Returns whether the process has issued nothing for some seconds, but not for a minute.
     pub fn is_still(&self, now_ns: u64) -> bool {
         let last_ns = self.progress.last_entry_ns();
-        last_ns.is_some_and(|last_ns| now_ns.saturating_sub(last_ns) >= STILL_NS)
+        last_ns.is_some_and(|last_ns| (STILL_NS..IDLE_NS).contains(&now_ns.saturating_sub(last_ns)))
     }
 
     pub(super) fn report_progress(&mut self, now_ns: u64) {

@@ -103,11 +103,12 @@ impl SampledBlocks {
     /// belongs to none; that of blocks which are already reported counts in the oldest that is not.
     pub(super) fn add(&mut self, sample: &Sample) {
         let (window_from_ns, to_ns) = sample.window();
-        let until_ns = match sample {
-            Sample::Activity(_) => &mut self.activity_until_ns,
-            Sample::Delays(_) => &mut self.delays_until_ns,
-        };
-        *until_ns = Some(to_ns).max(*until_ns);
+        match sample {
+            Sample::Activity(_) => self.activity_until_ns = self.activity_until_ns.max(Some(to_ns)),
+            // The GPU's driver is read at other times than the kernel's counters.
+            Sample::Delays(sample) if sample.delays.gpu_shared_by.is_some() => {}
+            Sample::Delays(_) => self.delays_until_ns = self.delays_until_ns.max(Some(to_ns)),
+        }
         let Some(began_ns) = self.began_ns else {
             return;
         };

@@ -1,7 +1,7 @@
 //! Name by which people know a program, from its command line. Pure.
 
 /// Longest name, characters.
-const MAX_CHARS: usize = 64;
+const MAX_CHARS: usize = 32;
 
 /// Names of programs that run a script, without a version.
 const INTERPRETERS: [&str; 7] = ["python", "pypy", "bash", "sh", "node", "perl", "ruby"];
@@ -20,20 +20,25 @@ pub(super) fn name(command_line: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Script or module among the arguments of an interpreter; none if it runs text or its input.
+/// Script or module among the arguments of an interpreter; none if it runs text or its input. Text is the
+/// argument of a flag that ends with `c` or `e`, alone or with others before it.
 fn script<'w>(mut words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     loop {
         match words.next()? {
             "-m" => return words.next(),
-            "-c" | "-" => return None,
+            "-" | "-E" | "-p" | "--eval" | "--print" => return None,
             "-W" | "-X" => _ = words.next(),
+            flag if flag.starts_with("--") => {}
+            flag if flag.starts_with('-') && flag.ends_with(['c', 'e']) => return None,
             flag if flag.starts_with('-') => {}
             path => return Some(file_name(path)),
         }
     }
 }
 
+/// Last part of a path, up to a space: a process that names itself may write its arguments after it.
 fn file_name(path: &str) -> &str {
+    let path = path.split_whitespace().next().unwrap_or("");
     path.rsplit('/').next().unwrap_or(path)
 }
 
@@ -59,9 +64,15 @@ mod tests {
             "torch.distributed.run",
         );
         assert_named("python3 -c print(1)", "python3");
+        assert_named("python3 -uc print(1)", "python3");
+        assert_named("bash -lc secret", "bash");
+        assert_named("node --eval secret", "node");
+        assert_named("perl -E secret", "perl");
         assert_named("bash", "bash");
         assert_named("ray::train", "ray::train");
         assert_named("evil\u{1b}[2J", "evil?[2J");
         assert_named("", "none");
+        let titled = name("/a/worker --url=http://host/s3cret\0");
+        assert_eq!(titled.as_deref(), Some("worker"));
     }
 }

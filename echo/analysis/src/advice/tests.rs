@@ -122,7 +122,7 @@ fn the_process_that_computes_on_the_gpu_of_a_rank_is_named() {
     let found = for_culprit(&culprit(CauseClass::Device, Some(UUID)), &facts(&all));
     assert_eq!(
         found,
-        ["give the GPU of rank 1 to it alone: stop bench.py (PID 4711) or move it to another GPU"]
+        ["give the GPU of rank 1 to it alone: stop or move bench.py (PID 4711)"]
     );
 }
 

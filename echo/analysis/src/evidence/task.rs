@@ -40,13 +40,18 @@ pub(super) fn standing_out(
     let of_tasks = || totals.iter().copied().filter(|total| total.task.is_some());
     let own: Vec<&HostTotal> = of_tasks().filter(|total| total.rank == rank).collect();
     let all_ms: f64 = own.iter().map(|total| rate(total)).sum();
-    let excess = |total: &HostTotal, name: &str| {
+    // The same program has another process id on each GPU.
+    let program = |task: &Task| {
+        let name = task.name.as_deref()?;
+        Some(name.split(" (PID ").next().unwrap_or(name).to_owned())
+    };
+    let excess = |total: &HostTotal, own: &Task| {
+        let name = program(own);
         let others = iterations.keys().filter(|peer| **peer != rank);
         let rates: Vec<f64> = others
             .map(|peer| {
                 let same = of_tasks().filter(|other| {
-                    let task = other.task.as_ref();
-                    other.rank == *peer && task.and_then(|task| task.name.as_deref()) == Some(name)
+                    other.rank == *peer && other.task.as_ref().and_then(program) == name
                 });
                 same.map(rate).sum()
             })
@@ -59,7 +64,8 @@ pub(super) fn standing_out(
             let task = total.task.clone()?;
             let own_ms = rate(total);
             let is_large = own_ms >= LEAST_MS && own_ms >= LEAST_SHARE * all_ms;
-            let stands_out = excess(total, task.name.as_deref()?) >= LEAST_EXCESS * own_ms;
+            task.name.as_ref()?;
+            let stands_out = excess(total, &task) >= LEAST_EXCESS * own_ms;
             (is_large && stands_out).then_some((own_ms, task))
         })
         .collect();

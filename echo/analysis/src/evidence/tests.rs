@@ -104,7 +104,7 @@ fn the_tasks_that_peers_do_not_have_are_named() {
 
 #[test]
 fn the_processes_on_the_gpu_of_a_rank_alone_are_named() {
-    let mut all = totals(metric::GPU_SHARED, &[0.0, 30.2, 0.0, 4.0]);
+    let mut all = totals(metric::GPU_SHARED, &[4.2, 30.2, 0.0, 4.2]);
     let on_gpu = |rank, name, rate| {
         let processes = [(name, rate)];
         let processes = tasks(rank, &processes).map(|total| HostTotal {
@@ -118,15 +118,16 @@ fn the_processes_on_the_gpu_of_a_rank_alone_are_named() {
         processes.collect::<Vec<_>>()
     };
     all.extend(on_gpu(1, "bench.py (PID 4711)", 26.0));
-    for rank in [1, 3] {
-        all.extend(on_gpu(rank, "monitor (PID 12)", 4.2));
+    let monitors = ["monitor (PID 11)", "monitor (PID 12)", "monitor (PID 14)"];
+    for (rank, monitor) in [0, 1, 3].into_iter().zip(monitors) {
+        all.extend(on_gpu(rank, monitor, 4.2));
     }
     // A task on the CPU of another rank is not one on its GPU.
     all.extend(tasks(1, &[("kworker", 22.0)]));
     let sentence = compare_rank(&all, 1)[0].sentence();
     assert_eq!(
         sentence,
-        "GPU shared 30.2 ms per step with bench.py (PID 4711) and monitor (PID 12), peers 0.0"
+        "GPU shared 30.2 ms per step with bench.py (PID 4711), peers 4.2"
     );
 }
 

@@ -56,10 +56,10 @@ fn a_late_agent_names_the_job_once_it_knows_the_oldest_communicator() {
 }
 
 #[test]
-fn a_job_that_does_not_use_its_oldest_communicator_is_named_after_five_seconds() {
+fn a_job_that_does_not_use_its_oldest_communicator_is_named_after_ten_seconds() {
     let mut pipeline = pipeline();
     let named_at = |(seq, job): (u64, Option<String>)| job.map(|job| (10 * seq, job));
-    let mut jobs = (0..600).map(|seq| (seq, run(&mut pipeline, 10 * seq, 1, seq)));
+    let mut jobs = (0..1_200).map(|seq| (seq, run(&mut pipeline, 10 * seq, 1, seq)));
     let (at_ms, job) = jobs.find_map(named_at).unwrap();
     assert_eq!(job, "00000000000000a1");
     let search_ms = JOB_SEARCH_NS / MS;
