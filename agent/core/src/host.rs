@@ -42,6 +42,18 @@ pub struct Identity {
     pub gpu_model: Option<String>,
 }
 
+#[cfg(test)]
+impl Identity {
+    fn without_job() -> Self {
+        Self {
+            cluster: "c".to_owned(),
+            node: "n".to_owned(),
+            job: None,
+            gpu_model: None,
+        }
+    }
+}
+
 /// Processes of one host.
 #[derive(Debug)]
 pub struct Host {

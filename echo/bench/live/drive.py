@@ -188,6 +188,19 @@ def start(binaries, scratch):
     return server, agent, recorder
 
 
+def stop(server, agent, recorder):
+    """Ends what `start` began; agent and recorder write what they have first."""
+    for one in (agent, recorder):
+        one.send_signal(signal.SIGINT)
+    for one in (agent, recorder):
+        try:
+            one.wait(10)
+        except subprocess.TimeoutExpired:
+            one.kill()
+    server.kill()
+    server.wait()
+
+
 def metrics(port):
     try:
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
@@ -260,15 +273,7 @@ def play(job, binaries, scratch):
         elif usual and per_unit:
             one["lost_gpu_s"] = round(WORLD * (one["until"] - one["since"]) * (1 - usual / per_unit), 1)
     job.end()
-    agent.send_signal(signal.SIGINT)
-    recorder.send_signal(signal.SIGINT)
-    for one in (agent, recorder):
-        try:
-            one.wait(10)
-        except subprocess.TimeoutExpired:
-            one.kill()
-    server.kill()
-    server.wait()
+    stop(server, agent, recorder)
     result["agent_log"] = (scratch / "run.log").read_text()[-4000:]
     result["server_log"] = (scratch / "serve.log").read_text()[-2000:]
     return result

@@ -108,21 +108,12 @@ def play(job, binaries):
             cli(binaries, "bundle", incident, "--file", str(BUNDLES / f"{job.fault}-{incident}.tar.gz"))
     job.end()
     if "failed" not in result:
-        result["ended"] = []
         killed = drive.now()
         watch(killed, AFTER_S, lambda seen: not seen)
         result["cleared_after_s"] = round(drive.now() - killed, 1)
         result["cost"] = drive.ask("fleet.cluster.get_cost")
         result["history"] = drive.ask("fleet.cluster.event_history")
-    for one in (agent, recorder):
-        one.send_signal(signal.SIGINT)
-    for one in (agent, recorder):
-        try:
-            one.wait(5)
-        except subprocess.TimeoutExpired:
-            one.kill()
-    server.kill()
-    server.wait()
+    drive.stop(server, agent, recorder)
     result["agent_log"] = pathlib.Path("/dev/shm/echo/run.log").read_text()[-3000:]
     result["server_log"] = pathlib.Path("/dev/shm/echo/serve.log").read_text()[-2000:]
     return result

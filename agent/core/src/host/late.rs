@@ -85,13 +85,7 @@ mod tests {
 
     /// Job of two ranks, of the processes 10 and 11, and one of another job.
     fn host() -> Host {
-        let identity = Identity {
-            cluster: "c".to_owned(),
-            node: "n".to_owned(),
-            job: None,
-            gpu_model: None,
-        };
-        let mut host = Host::new(identity, u64::MAX);
+        let mut host = Host::new(Identity::without_job(), u64::MAX);
         for (pid, rank, job) in [(10, 0, "train"), (11, 1, "train"), (12, 1, "other")] {
             host.on_event(&Event::Started(Box::new(Started {
                 ts_ns: 1,

@@ -64,13 +64,7 @@ mod tests {
 
     /// Host with a rank that has issued one operation, at the first second; batches are due after a day.
     fn host() -> Host {
-        let identity = Identity {
-            cluster: "c".to_owned(),
-            node: "n".to_owned(),
-            job: None,
-            gpu_model: None,
-        };
-        let mut host = Host::new(identity, 86_400 * SECOND);
+        let mut host = Host::new(Identity::without_job(), 86_400 * SECOND);
         let process = Process {
             pid: 1,
             rank: 0,

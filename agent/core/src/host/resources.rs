@@ -133,10 +133,8 @@ mod tests {
     #[test]
     fn a_batch_delivers_what_processes_with_and_without_a_rank_lose_time_to() {
         let identity = Identity {
-            cluster: "c".to_owned(),
-            node: "n".to_owned(),
             job: Some("j".to_owned()),
-            gpu_model: None,
+            ..Identity::without_job()
         };
         let period_ns = 10_000_000_000;
         let host = Host::new(identity, period_ns);

@@ -34,13 +34,7 @@ mod tests {
     use crate::pipeline::Ending;
 
     fn host() -> Host {
-        let identity = Identity {
-            cluster: "c".to_owned(),
-            node: "n".to_owned(),
-            job: None,
-            gpu_model: None,
-        };
-        Host::new(identity, u64::MAX)
+        Host::new(Identity::without_job(), u64::MAX)
     }
 
     fn started(ts_ns: u64, pid: u32) -> Event {
