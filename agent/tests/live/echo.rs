@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::{Gpu, Linking, agent};
-use crate::job::{Job, wait_for};
+use crate::job::wait_for;
 use crate::running::Running;
 use crate::running::output::Output;
 use crate::{ECHO, PROBES};
@@ -75,7 +75,7 @@ impl Echo {
     /// Waits until Echo names an outlier with these properties, and returns it. On a busy machine it
     /// can name others as well.
     #[track_caller]
-    fn wait_for_outlier(&self, expected: &Value) -> Value {
+    pub(crate) fn wait_for_outlier(&self, expected: &Value) -> Value {
         let expected = expected.as_object().unwrap();
         let is_expected =
             |outlier: &&Value| expected.iter().all(|(key, value)| outlier[key] == *value);
@@ -95,7 +95,7 @@ impl Echo {
 
     /// Waits for stacks of a rank and returns them.
     #[track_caller]
-    fn wait_for_stacks(&self, rank: u32) -> Value {
+    pub(crate) fn wait_for_stacks(&self, rank: u32) -> Value {
         let arguments = json!({"cluster": "live", "rank": rank});
         wait_for("stacks of the rank", || {
             let answer = self.call_tool("fleet.host.get_stacks", &arguments);
@@ -112,7 +112,7 @@ impl Echo {
     }
 
     /// Returns the agent's own metric as stored by Echo.
-    fn agent_metric(&self, metric: &str) -> Vec<i64> {
+    pub(crate) fn agent_metric(&self, metric: &str) -> Vec<i64> {
         let events = self.events(metric);
         events
             .iter()
@@ -172,81 +172,6 @@ impl Drop for Echo {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
-}
-
-/// Job whose rank 2 is slow until the gate `end` opens. Its GPU has little work, so that the slow rank
-/// never waits for it.
-fn job_with_slow_rank(gpu: &Gpu) -> Job {
-    let end = format!("end={}", gpu.gate("end").display());
-    let options = ["step=4", "compute=50", "slow=2:8:2500:1000000000", &end];
-    gpu.job(Linking::Dynamic, 4, 0, &options)
-}
-
-#[test]
-#[needs(PROBES, ECHO)]
-fn a_slow_rank_is_named_by_echo_while_the_job_runs() {
-    let gpu = Gpu::new();
-    let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
-    let mut running = reporting(&echo, &["--pin=none"]);
-    let job = job_with_slow_rank(&gpu);
-    running.follow(&gpu, &job);
-    echo.wait_for_outlier(
-        &json!({"node_id": "node-7", "rank": 2, "role": "culprit", "source": "host"}),
-    );
-
-    // The agent's losses are reported to Echo, and there are none.
-    let lost = echo.agent_metric("fleet.agent.events_lost");
-    assert!(
-        !lost.is_empty() && lost.iter().all(|count| *count == 0),
-        "{lost:?}\n{}",
-        running.metrics()
-    );
-    fs::write(gpu.gate("end"), "").unwrap();
-    job.issued();
-    running.stop();
-}
-
-#[test]
-#[needs(PROBES, ECHO)]
-fn the_policy_of_a_slow_rank_makes_its_agent_send_stacks_of_it() {
-    let gpu = Gpu::new();
-    let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
-    let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s"]);
-    let job = job_with_slow_rank(&gpu);
-    running.follow(&gpu, &job);
-    running.wait_for_log("where a rank spends its time");
-    let stacks = echo.wait_for_stacks(2);
-    assert!(stacks.to_string().contains("pause_ms"), "{stacks:#}");
-    fs::write(gpu.gate("end"), "").unwrap();
-    job.issued();
-    running.stop();
-}
-
-#[test]
-#[needs(PROBES, ECHO)]
-fn the_rank_that_a_hanging_job_waits_for_is_sampled_without_being_asked() {
-    let gpu = Gpu::new();
-    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &["--hang-after", "6s"]);
-    let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s"]);
-    // Rank 2 stays in its 2,500th step.
-    let end = format!("end={}", gpu.gate("end").display());
-    let options = ["step=4", "compute=50", "slow=2:600000:2500:2501", &end];
-    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
-    running.follow(&gpu, &job);
-    running.wait_for_log("where a rank spends its time");
-    echo.wait_for_stacks(2);
-    let rank = json!({"cluster": "live", "rank": 2});
-    let explained = echo.call_tool("fleet.cluster.explain_rank", &rank).unwrap();
-    let summary = explained["summary"].as_str().unwrap();
-    for part in [
-        "It keeps its job waiting since",
-        "of its samples are in",
-        "pause_ms",
-    ] {
-        assert!(summary.contains(part), "{part}: {summary}");
-    }
-    drop(job);
-    running.stop();
 }
 
 #[test]

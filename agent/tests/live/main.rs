@@ -18,7 +18,6 @@ mod echo;
 mod explain;
 mod fixture;
 mod forked;
-mod health;
 mod job;
 mod late;
 mod lossy_link;
@@ -30,6 +29,7 @@ mod ras;
 mod running;
 mod stand_ins;
 mod tracing;
+mod verdicts;
 
 use std::process::ExitCode;
 

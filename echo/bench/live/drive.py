@@ -164,6 +164,14 @@ def ask(tool, **arguments):
         return json.load(answer)
 
 
+def explained(rank):
+    """What an operator reads about a rank."""
+    try:
+        return ask("fleet.cluster.explain_rank", rank=rank)
+    except OSError as error:
+        return str(error)
+
+
 def start(binaries, scratch):
     """A server and an agent with default flags, and a recorder beside it."""
     shutil.rmtree(scratch, ignore_errors=True)
@@ -250,6 +258,7 @@ def play(job, binaries, scratch):
         for number, fault in enumerate(job.faults):
             fault.begin()
             phase(fault.text, FAULT_S)
+            result["phases"][-1]["explained"] = explained(fault.rank)
             fault.end()
             phase("healthy", PAUSE_S if number + 1 < len(job.faults) else AFTER_S)
         if not job.faults:

@@ -1,12 +1,15 @@
-//! Health of a host: what Echo reports about it reaches the programs of the host.
+//! A verdict while the job runs, and everybody who learns of it: the query, the agent that samples the
+//! rank, and the programs of its host. One job serves all, since Echo needs a healthy past of each.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::echo::{Echo, reporting};
 use crate::fixture::{Gpu, Linking};
-use crate::job::wait_for;
+use crate::job::{Job, wait_for};
 use crate::{ECHO, PROBES};
 
 const ACTIONS: &str = "\
@@ -40,28 +43,46 @@ fn wait_until_unhealthy(socket: &Path) {
     });
 }
 
+/// Starts a job of four ranks whose rank 2 is slow in some of its steps, until the gate `end` opens. Its
+/// GPU has little work, so that the slow rank never waits for it.
+fn job(gpu: &Gpu, slow: &str) -> Job {
+    let end = format!("end={}", gpu.gate("end").display());
+    gpu.job(
+        Linking::Dynamic,
+        4,
+        0,
+        &["step=4", "compute=50", slow, &end],
+    )
+}
+
 #[test]
 #[needs(PROBES, ECHO)]
-fn the_host_of_a_slow_rank_is_unhealthy_and_unknown_while_its_agent_is_killed() {
+fn a_slow_rank_is_named_and_sampled_and_its_host_is_unhealthy_and_unknown_without_its_agent() {
     let gpu = Gpu::new();
     let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
     fs::write(&actions, ACTIONS).unwrap();
     let flags = ["--actions", actions.to_str().unwrap()];
     let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
     let flag = format!("--health-socket={}", socket.display());
-    let flags = ["--pin=none", flag.as_str()];
+    let flags = ["--pin=none", "--stack-time=2s", flag.as_str()];
     let mut running = reporting(&echo, &flags);
-
-    let end = format!("end={}", gpu.gate("end").display());
-    let options = [
-        "step=4",
-        "compute=50",
-        "slow=2:8:2500:1000000000",
-        end.as_str(),
-    ];
-    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
+    let job = job(&gpu, "slow=2:8:2500:1000000000");
     running.follow(&gpu, &job);
+    echo.wait_for_outlier(
+        &json!({"node_id": "node-7", "rank": 2, "role": "culprit", "source": "host"}),
+    );
     wait_until_unhealthy(&socket);
+    running.wait_for_log("where a rank spends its time");
+    let stacks = echo.wait_for_stacks(2);
+    assert!(stacks.to_string().contains("pause_ms"), "{stacks:#}");
+
+    // The agent's losses are reported to Echo, and there are none.
+    let lost = echo.agent_metric("fleet.agent.events_lost");
+    assert!(
+        !lost.is_empty() && lost.iter().all(|count| *count == 0),
+        "{lost:?}\n{}",
+        running.metrics()
+    );
 
     // The socket of a killed agent stays and is not served.
     drop(running);
@@ -77,25 +98,30 @@ fn the_host_of_a_slow_rank_is_unhealthy_and_unknown_while_its_agent_is_killed() 
 
 #[test]
 #[needs(PROBES, ECHO)]
-fn the_host_of_the_rank_that_a_job_hangs_for_is_unhealthy_until_the_job_ends() {
+fn the_rank_that_a_job_hangs_for_is_sampled_and_its_host_is_unhealthy_until_the_job_ends() {
     let gpu = Gpu::new();
     let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
-    fs::write(
-        &actions,
-        ACTIONS.replace("[host, device, inconclusive]", "[hang]"),
-    )
-    .unwrap();
+    let of_hangs = ACTIONS.replace("[host, device, inconclusive]", "[hang]");
+    fs::write(&actions, of_hangs).unwrap();
     let flags = ["--actions", actions.to_str().unwrap(), "--hang-after", "6s"];
     let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
     let flag = format!("--health-socket={}", socket.display());
-    let mut running = reporting(&echo, &["--pin=none", &flag]);
-
-    // Rank 2 stays in its 1,000th step.
-    let end = format!("end={}", gpu.gate("end").display());
-    let options = ["step=4", "compute=50", "slow=2:600000:1000:1001", &end];
-    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
+    let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s", &flag]);
+    let job = job(&gpu, "slow=2:600000:1000:1001");
     running.follow(&gpu, &job);
     wait_until_unhealthy(&socket);
+    running.wait_for_log("where a rank spends its time");
+    echo.wait_for_stacks(2);
+    let rank = json!({"cluster": "live", "rank": 2});
+    let explained = echo.call_tool("fleet.cluster.explain_rank", &rank).unwrap();
+    let summary = explained["summary"].as_str().unwrap();
+    for part in [
+        "It keeps its job waiting since",
+        "of its samples are in",
+        "pause_ms",
+    ] {
+        assert!(summary.contains(part), "{part}: {summary}");
+    }
     drop(job);
     wait_for("a healthy host", || {
         let (code, message) = check(&socket);
