@@ -23,6 +23,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use crate::config::{ExplainArgs, ProbeArgs, TraceArgs};
 use crate::explain::screen::Screen;
 use crate::explain::summary::{HostSummary, Summary};
+use crate::host_conditions::ConditionsTask;
 use crate::stack_sampling::StackSampling;
 
 /// Smallest number of readings of the kernel's counters per period.
@@ -166,14 +167,19 @@ fn watch_host(
     let started_ns = now_ns();
     let mut explainer = Explainer::new(period);
     let mut stacks = StackSampling::default();
+    let mut conditions = ConditionsTask::start(period);
     let calls = live.calls();
     while live.poll() {
         while let Some(event) = live.next_pending() {
             stacks.on_event(&event);
+            conditions.on_event(&event);
             explainer.on_event(&event);
         }
         let until_ns = now_ns();
         stacks.sample(until_ns, &calls);
+        for event in conditions.take() {
+            explainer.on_event(&event);
+        }
         if explainer.is_due(until_ns) {
             for sample in stacks.take() {
                 explainer.on_event(&Event::Stack(Box::new(sample)));

@@ -27,6 +27,7 @@ pub mod explain;
 pub mod gpu;
 pub mod health;
 pub mod hooks;
+mod host_conditions;
 pub mod import;
 pub mod install;
 pub mod job;

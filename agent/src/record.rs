@@ -19,11 +19,15 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::config::RecordArgs;
 use crate::gpu::{Gpu, Gpus};
+use crate::host_conditions::ConditionsTask;
 use crate::record::stacks::RecordedStacks;
 use crate::record::summary::Summary;
 
 /// Flush interval of the file, nanoseconds.
 const FLUSH_NS: u64 = 1_000_000_000;
+
+/// Interval at which throttling and sharing of GPUs are read.
+const CONDITIONS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Error of a recording.
 #[derive(Debug, Error)]
@@ -161,6 +165,7 @@ impl Session {
         });
         let mut recorder = Recorder::new(&self.args.pid, Processes::new("/proc"), started_ns);
         let mut stacks = RecordedStacks::new(!self.args.without_stacks, watch.calls(), started_ns);
+        let mut conditions = ConditionsTask::start(CONDITIONS_INTERVAL);
         let mut flushed_ns = started_ns;
         let mut is_last = false;
         while !is_last {
@@ -178,9 +183,13 @@ impl Session {
                 }
             }
             stacks.sample(&polled, &mut recorder, is_last);
+            for event in conditions.take() {
+                recorder.push_condition(&event);
+            }
             let sums = read_counters(&watch, &mut recorder, &mut stacks, &polled);
             let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
             for pid in polled.exited.into_iter().chain(polled.detached) {
+                conditions.remove_process(pid);
                 if recorder.take_observed(pid) {
                     watch.forget(pid);
                 }
@@ -197,6 +206,9 @@ impl Session {
                 }
                 file.size()
             });
+            for process in recorder.processes().iter().skip(self.summary.processes) {
+                conditions.add_process(process.pid);
+            }
             self.summary.processes = recorder.processes().len();
             self.summary.unranked = recorder.unranked().len();
             self.summary.counts = recorder.counts();

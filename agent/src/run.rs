@@ -2,7 +2,6 @@
 //! probes, one task aggregates events, one sends.
 
 mod agent;
-mod host_conditions;
 mod measuring;
 mod ras;
 mod self_metrics;

@@ -196,6 +196,16 @@ impl Recorder {
         self.preexisting.due()
     }
 
+    /// Adds a condition outside the processes that was read, such as the sharing of a GPU. Those
+    /// without a line in recordings, and those of other processes, are left out.
+    pub fn push_condition(&mut self, event: &Event) {
+        if let Event::Delays(sample) = event
+            && (self.is_recorded(sample.pid) || self.unranked().contains(&sample.pid))
+        {
+            self.counted.push_back(Line::from_delays(sample));
+        }
+    }
+
     /// Adds a state that was read.
     pub fn push_state(&mut self, state: CommState) {
         self.preexisting.push(state);

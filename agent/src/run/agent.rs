@@ -15,8 +15,8 @@ use jiff::Timestamp;
 
 use crate::config::RunArgs;
 use crate::gpu::Gpus;
+use crate::host_conditions::HostConditions;
 use crate::run::PollResult;
-use crate::run::host_conditions::HostConditions;
 use crate::run::ras::{Answer, RasQueries, RasTask, ras_queries};
 use crate::run::self_metrics::SelfMetrics;
 use crate::run::stacks::StackSampling;

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::{Gpu, Linking, agent};
+use crate::gpu_neighbour::{Neighbour, agent_with_nvml};
 use crate::job::wait_for;
 use crate::running::Running;
 use crate::running::output::Output;
@@ -229,19 +230,28 @@ fn a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe() {
 }
 
 /// The GPU of rank 2 has more work than its peers' after ten seconds, the healthy past that Echo
-/// needs, and no host waits longer than the others.
+/// needs, and no host waits longer than the others. The driver lists a neighbour on that GPU.
 fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str]) {
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
-    let mut running = reporting(&echo, flags);
+    let mut running = report_by(agent_with_nvml(gpu), &echo, flags);
     let end = format!("end={}", gpu.gate("end").display());
     let options = ["step=4", "compute=50", "gpu=2:8:2500:1000000000", &end];
     let job = gpu.job_in(environment, Linking::Dynamic, (4, 0), &options);
+    let neighbour = Neighbour::start();
+    neighbour.computes_beside(gpu, &job, 2);
     running.follow(gpu, &job);
     let named = echo.wait_for_outlier(&json!({"rank": 2, "role": "culprit", "source": "device"}));
     // The queues tell why only where hosts run ahead of their GPUs, which those of the stand-in do on
     // a busy machine.
     let is_right = ["inconclusive", "device"].contains(&named["class"].as_str().unwrap());
     assert!(is_right, "{named:?}");
+    let advice = format!("stop or move {}", neighbour.name());
+    wait_for("the neighbour in the explanation", || {
+        let rank = json!({"cluster": "live", "rank": 2});
+        let explained = echo.call_tool("fleet.cluster.explain_rank", &rank).unwrap();
+        let has_advice = explained.to_string().contains(&advice);
+        has_advice.then_some(()).ok_or(explained)
+    });
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     running.stop();
@@ -288,7 +298,12 @@ fn while_echo_is_unreachable_points_are_spooled_and_none_is_lost_or_stored_twice
 
 /// Starts an agent that reports to Echo as `node-7` of the cluster `live`.
 pub(crate) fn reporting(echo: &Echo, flags: &[&str]) -> Running {
+    report_by(agent(), echo, flags)
+}
+
+/// Like `reporting`, with the command of the agent.
+fn report_by(agent: Command, echo: &Echo, flags: &[&str]) -> Running {
     let mut all = vec!["--node=node-7"];
     all.extend_from_slice(flags);
-    Running::reporting(agent(), &format!("http://{}", echo.otlp), &all)
+    Running::reporting(agent, &format!("http://{}", echo.otlp), &all)
 }

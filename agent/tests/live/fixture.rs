@@ -94,6 +94,7 @@ impl Gpu {
             command
                 .env("FAKE_NCCL_DIR", self.path())
                 .env("RANK", rank.to_string())
+                .env("LOCAL_RANK", rank.to_string())
                 .env("WORLD_SIZE", world_size.to_string());
             command
         });

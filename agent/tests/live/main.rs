@@ -18,6 +18,7 @@ mod echo;
 mod explain;
 mod fixture;
 mod forked;
+mod gpu_neighbour;
 mod job;
 mod late;
 mod lossy_link;

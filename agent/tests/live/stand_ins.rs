@@ -27,7 +27,7 @@ impl Linking {
 }
 
 /// Compiled files.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "libnccl.so.2",
     "libcudart.so.13",
     "libcuda.so.1",
@@ -35,6 +35,7 @@ const PARTS: [&str; 10] = [
     "librccl.so.1",
     "libamdhip64.so.6",
     "libibverbs.so.1",
+    "libnvidia-ml.so.1",
     "rank",
     "rank-static",
     "rank-hip",
@@ -128,6 +129,7 @@ fn compile(dir: &Path) {
     library("librccl.so.1", &HIP, "nccl.c");
     library("libamdhip64.so.6", &HIP, "cudart.c");
     library("libibverbs.so.1", &[&versions], "ibverbs.c");
+    library("libnvidia-ml.so.1", &[], "nvml.c");
     cc("rank", &[], &["rank.c"]);
     cc("alone", &[], &["alone.c"]);
     cc("rank-hip", &HIP, &["rank.c"]);

@@ -38,7 +38,8 @@ impl Watching {
         Self::run(command, arguments)
     }
 
-    fn run(mut command: Command, arguments: &[&str]) -> Self {
+    /// Starts a command like [`Self::start`], of this agent.
+    pub(crate) fn run(mut command: Command, arguments: &[&str]) -> Self {
         let mut child = command
             .args(arguments)
             .arg("--json")

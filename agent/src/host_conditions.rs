@@ -3,9 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use fleet_agent_core::event::{Activity, ActivitySample, DelaySample, Delays, Event, TaskTime};
 use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::watch::now_ns;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::gpu::{ComputeTime, Gpus};
 use crate::rdma::Rdma;
@@ -15,7 +19,7 @@ const INTERVAL_NS: u64 = 5_000_000_000;
 
 /// Reads the conditions for the ranks that are traced, and the sharing of GPUs for all processes.
 #[derive(Debug)]
-pub(super) struct HostConditions {
+pub(crate) struct HostConditions {
     rdma: Rdma,
     gpu_of: BTreeMap<u32, Option<u32>>,
     throttled_ms: BTreeMap<u32, f64>,
@@ -24,7 +28,7 @@ pub(super) struct HostConditions {
 
 impl HostConditions {
     /// Uses the ports below `sys`, the mount point of `/sys`.
-    pub(super) fn new(sys: &Path) -> Self {
+    pub(crate) fn new(sys: &Path) -> Self {
         Self {
             rdma: Rdma::new(sys),
             gpu_of: BTreeMap::new(),
@@ -34,22 +38,22 @@ impl HostConditions {
     }
 
     /// Adds a process, with the index of its GPU if it is known.
-    pub(super) fn add_process(&mut self, pid: u32, gpu: Option<u32>) {
+    pub(crate) fn add_process(&mut self, pid: u32, gpu: Option<u32>) {
         self.gpu_of.insert(pid, gpu);
     }
 
     /// Removes a process and returns whether it was traced.
-    pub(super) fn remove_process(&mut self, pid: u32) -> bool {
+    pub(crate) fn remove_process(&mut self, pid: u32) -> bool {
         self.gpu_of.remove(&pid).is_some()
     }
 
     /// Returns whether a reading is due.
-    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.read_ns) >= INTERVAL_NS
     }
 
     /// Returns what happened since the previous reading, per process.
-    pub(super) async fn measure(
+    pub(crate) async fn measure(
         &mut self,
         gpus: &Gpus,
         processes: &Processes,
@@ -115,6 +119,88 @@ impl HostConditions {
             }
         }
         since
+    }
+}
+
+/// The same readings by a task, for a command that watches this host on a thread of its own: a driver
+/// that takes long delays no event.
+#[derive(Debug)]
+pub(crate) struct ConditionsTask {
+    ranks: UnboundedSender<RankChange>,
+    measured: UnboundedReceiver<Event>,
+}
+
+#[derive(Debug)]
+enum RankChange {
+    Started(u32),
+    Ended(u32),
+}
+
+impl ConditionsTask {
+    /// Starts readings at an interval. They end with the command.
+    pub(crate) fn start(every: Duration) -> Self {
+        let (ranks, changes) = unbounded_channel();
+        let (events, measured) = unbounded_channel();
+        tokio::spawn(read_conditions(every, changes, events));
+        Self { ranks, measured }
+    }
+
+    /// Adds and removes ranks.
+    pub(crate) fn on_event(&self, event: &Event) {
+        match event {
+            Event::Started(started) => self.add_process(started.process.pid),
+            Event::Ended(ended) => self.remove_process(ended.pid),
+            _ => {}
+        }
+    }
+
+    /// Adds a rank.
+    pub(crate) fn add_process(&self, pid: u32) {
+        // The task ends after this command only.
+        let _ended = self.ranks.send(RankChange::Started(pid));
+    }
+
+    /// Removes a process.
+    pub(crate) fn remove_process(&self, pid: u32) {
+        let _ended = self.ranks.send(RankChange::Ended(pid));
+    }
+
+    /// Takes what was measured since the last call.
+    pub(crate) fn take(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.measured.try_recv().ok()).collect()
+    }
+}
+
+async fn read_conditions(
+    every: Duration,
+    mut changes: UnboundedReceiver<RankChange>,
+    events: UnboundedSender<Event>,
+) {
+    let (gpus, processes) = (Gpus::open(Path::new("/proc")), Processes::new("/proc"));
+    let mut conditions = HostConditions::new(Path::new("/sys"));
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let change = tokio::select! {
+            change = changes.recv() => change,
+            _now = ticks.tick() => {
+                for event in conditions.measure(&gpus, &processes, now_ns()).await {
+                    let _ended = events.send(event);
+                }
+                continue;
+            }
+        };
+        match change {
+            Some(RankChange::Started(pid)) => {
+                let place = processes.placement(pid).unwrap_or_default();
+                let gpu = gpus.for_process(pid, &place).await;
+                conditions.add_process(pid, gpu.map(|gpu| gpu.index));
+            }
+            Some(RankChange::Ended(pid)) => {
+                conditions.remove_process(pid);
+            }
+            None => return,
+        }
     }
 }
 
