@@ -26,17 +26,19 @@ def hosts(source, target, k):
 
 def main(source, target, k, scale=1):
     blocks, calls, queued, end = {}, collections.defaultdict(list), collections.defaultdict(list), 0
-    base, members, ranks, t0 = {}, {}, {}, None
+    base, members, roots, t0 = {}, {}, collections.defaultdict(set), None
     rows = []
     for line in gzip.open(source, 'rt'):
         if '"kind":"coll"' in line:
             r = json.loads(line)
-            if not r['gpu_stop_ns'] or r['func'] not in WAITS or (r['func'] in ('Send', 'Recv') and r['nranks'] > 2): continue
+            if 'root' in r: roots[r['comm']].add(r['root'])
+            if not r['gpu_stop_ns'] or r['func'] not in WAITS and 'root' not in r or (r['func'] in ('Send', 'Recv') and r['nranks'] > 2): continue
             pid = r['pid'] if 'pid' in r else r['rank'] if r['nranks'] > 2 else f"{r['comm'][:4]}{r['rank']}"
             rows.append((r.get('ts', r['host_ns']), pid, r))
         elif '"kind":"call"' in line and '"fn":"nccl' in line:
             r = json.loads(line); calls[r['pid']].append(r['ts']); end = max(end, r['ts'])
         elif '"kind":"delays"' in line: end = max(end, json.loads(line)['ts'])
+    rows = [row for row in rows if 'root' not in row[2] or len(roots[row[2]['comm']]) == row[2]['nranks']]  # they take turns
     rows.sort(key=lambda x: x[0]); t0 = rows[0][0]; end = max(end, rows[-1][0])
     for done, pid, r in rows:
         lead = r['gpu_start_ns'] - r['host_ns']; lead -= base.setdefault(pid, lead)

@@ -76,14 +76,19 @@ impl OperationSums {
 }
 
 fn add_times(open: &mut OpenSums, operation: &GpuOperation, first_lead_ns: &mut Option<i128>) {
-    let timer = operation
-        .timer
-        .filter(|span| span.start_ns <= span.stop_ns && operation.op.waits_for_all());
-    let Some(span) = timer else { return };
+    let timer = operation.timer;
+    let Some(span) = timer.filter(|span| span.start_ns <= span.stop_ns) else {
+        return;
+    };
     let lead_ns = i128::from(span.start_ns) - i128::from(operation.host_ns);
     let lead_ms = signed_millis(lead_ns - *first_lead_ns.get_or_insert(lead_ns));
-    open.add_lead(lead_ms);
-    open.durations.add(millis(span.stop_ns - span.start_ns));
+    let duration_ms = millis(span.stop_ns - span.start_ns);
+    if operation.op.waits_for_all() {
+        open.times.add_lead(lead_ms);
+        open.times.durations.add(duration_ms);
+    } else if let Some(root) = operation.root {
+        open.add_rooted(root, duration_ms, lead_ms);
+    }
 }
 
 #[expect(

@@ -259,6 +259,20 @@ impl Summary {
         self.min_ms = self.min_ms.min(sample_ms);
         self.max_ms = self.max_ms.max(sample_ms);
     }
+
+    /// Adds the samples of another summary.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            (self.min_ms, self.max_ms) = (other.min_ms, other.max_ms);
+        }
+        self.count += other.count;
+        self.sum_ms += other.sum_ms;
+        self.min_ms = self.min_ms.min(other.min_ms);
+        self.max_ms = self.max_ms.max(other.max_ms);
+    }
 }
 
 /// Sampled operation.

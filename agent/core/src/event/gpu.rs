@@ -19,6 +19,8 @@ pub struct GpuOperation {
     pub nth: u32,
     /// Kind of operation.
     pub op: Op,
+    /// Its root, if it has one and the source reports it.
+    pub root: Option<u32>,
     /// Sequence number among the communicator's collectives, or transfers.
     pub seq: u64,
     /// Sequence number that NCCL counts per function. It does not advance while a graph is

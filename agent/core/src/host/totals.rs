@@ -59,6 +59,7 @@ mod tests {
             nranks: 2,
             nth: 0,
             op: Op::AllReduce,
+            root: None,
             seq: 0,
             nccl_seq: None,
             count: 1,

@@ -1,7 +1,7 @@
 //! Blocks of consecutive operations of one communicator, and their sums: which operations a block
 //! has, and when it is reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_proto::metric;
 
@@ -80,16 +80,25 @@ pub(super) struct ChannelSums {
     before: Option<OpenSums>,
 }
 
+/// Times of operations.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    pub(super) durations: Summary,
+    pub(super) lead: Option<Lead>,
+}
+
 /// Sums of an open block.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct OpenSums {
     pub(super) first: u64,
     /// First operation after it.
     pub(super) end: u64,
     /// Number of operations that have ended, with times or without.
     pub(super) ended: u64,
-    pub(super) durations: Summary,
-    pub(super) lead: Option<Lead>,
+    pub(super) times: Times,
+    /// Times of operations with a root, and the ranks that were it.
+    rooted: Times,
+    roots: BTreeSet<u32>,
     pub(super) op: Op,
     pub(super) first_ts_ns: u64,
     pub(super) last_ts_ns: u64,
@@ -275,8 +284,9 @@ impl OpenSums {
             first,
             end,
             ended: 0,
-            durations: Summary::default(),
-            lead: None,
+            times: Times::default(),
+            rooted: Times::default(),
+            roots: BTreeSet::new(),
             op: operation.op,
             first_ts_ns: operation.ts_ns,
             last_ts_ns: operation.ts_ns,
@@ -305,14 +315,21 @@ impl OpenSums {
             .min(self.end - 1)
     }
 
-    /// Adds the lead of one operation, milliseconds.
-    pub(super) fn add_lead(&mut self, lead_ms: f64) {
-        let lead = self.lead.get_or_insert(Lead {
-            sum_ms: 0.0,
-            min_ms: lead_ms,
-        });
-        lead.sum_ms += lead_ms;
-        lead.min_ms = lead.min_ms.min(lead_ms);
+    /// Adds the time of an operation whose root does not wait as the others do, or they not as it does.
+    pub(super) fn add_rooted(&mut self, root: u32, duration_ms: f64, lead_ms: f64) {
+        self.roots.insert(root);
+        self.rooted.durations.add(duration_ms);
+        self.rooted.add_lead(lead_ms);
+    }
+
+    /// Times that can be compared with those of other ranks. Operations with a root are among them if
+    /// each of the `size` ranks was the root, as with sharded optimizers: all have the same advantage.
+    fn comparable(&self, size: u32) -> Times {
+        if self.roots.len() as u64 == u64::from(size) {
+            self.times.with(&self.rooted)
+        } else {
+            self.times
+        }
     }
 
     /// Time from an instant to the end of the block's first operation, milliseconds.
@@ -327,8 +344,8 @@ impl OpenSums {
     )]
     fn lead_until_last(&self) -> Option<Lead> {
         let span_ms = -self.until_first_ms(self.last_ts_ns);
-        self.lead.map(|lead| Lead {
-            sum_ms: span_ms.mul_add(self.durations.count as f64, lead.sum_ms),
+        self.times.lead.map(|lead| Lead {
+            sum_ms: span_ms.mul_add(self.times.durations.count as f64, lead.sum_ms),
             min_ms: lead.min_ms + span_ms,
         })
     }
@@ -341,8 +358,36 @@ impl OpenSums {
     }
 }
 
+impl Times {
+    /// Adds the lead of one operation, milliseconds.
+    pub(super) fn add_lead(&mut self, lead_ms: f64) {
+        self.merge_lead(Lead {
+            sum_ms: lead_ms,
+            min_ms: lead_ms,
+        });
+    }
+
+    fn merge_lead(&mut self, other: Lead) {
+        let lead = self.lead.get_or_insert(Lead {
+            sum_ms: 0.0,
+            min_ms: other.min_ms,
+        });
+        lead.sum_ms += other.sum_ms;
+        lead.min_ms = lead.min_ms.min(other.min_ms);
+    }
+
+    fn with(mut self, other: &Self) -> Self {
+        self.durations.merge(&other.durations);
+        if let Some(lead) = other.lead {
+            self.merge_lead(lead);
+        }
+        self
+    }
+}
+
 /// Point of a block.
 fn point(source: Source, channel: Channel, open: &OpenSums) -> Point {
+    let times = open.comparable(channel.size);
     Point {
         metric: metric::DURATION,
         start_ns: open.first_ts_ns,
@@ -359,11 +404,11 @@ fn point(source: Source, channel: Channel, open: &OpenSums) -> Point {
             role: None,
         },
         value: Value::Durations {
-            summary: open.durations,
+            summary: times.durations,
             lead: if source == Source::Host {
                 open.lead_until_last()
             } else {
-                open.lead
+                times.lead
             },
         },
     }

@@ -99,8 +99,8 @@ impl HostWaits {
         let channel = channel(at, comm);
         if let Some(open) = self.blocks.find(channel, at.seq) {
             let wait_ms = millis(waited.return_ns.saturating_sub(waited.entry_ns));
-            open.durations.sum_ms += wait_ms;
-            open.durations.max_ms = open.durations.max_ms.max(wait_ms);
+            open.times.durations.sum_ms += wait_ms;
+            open.times.durations.max_ms = open.times.durations.max_ms.max(wait_ms);
         }
         self.blocks.take_all_complete();
     }
@@ -183,8 +183,8 @@ impl HostWaits {
             ts_ns,
         };
         if let Some(open) = self.blocks.record(pending.channel, ended) {
-            open.durations.count += 1;
-            open.add_lead(open.until_first_ms(pending.entry_ns));
+            open.times.durations.count += 1;
+            open.times.add_lead(open.until_first_ms(pending.entry_ns));
         }
     }
 }

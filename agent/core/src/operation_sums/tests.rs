@@ -15,6 +15,7 @@ fn operation(seq: u64, ts_ns: u64, duration_ns: u64) -> GpuOperation {
         nranks: 4,
         nth: 0,
         op: Op::AllReduce,
+        root: None,
         seq,
         count: 1,
         host_ns: ts_ns - duration_ns,
@@ -182,6 +183,32 @@ fn transfers_are_counted_apart_from_collectives() {
     sums.record(&GpuOperation { nranks: 4, ..send });
     assert_eq!(blocks(&mut sums), [(0, 0, 1), (0, 0, 1), (0, 0, 1)]);
     assert_eq!(sums.left_out(), 0);
+}
+
+#[test]
+fn operations_with_a_root_are_summed_if_all_ranks_take_turns() {
+    let broadcasts = |turns: u32| {
+        let mut sums = OperationSums::default();
+        for seq in 0..16 {
+            let root = u32::try_from(seq).unwrap() % turns;
+            let is_rooted = seq >= 8;
+            sums.record(&GpuOperation {
+                op: if is_rooted {
+                    Op::Broadcast
+                } else {
+                    Op::AllReduce
+                },
+                root: is_rooted.then_some(root),
+                ..operation(seq, (1_000 + seq) * MS, MS)
+            });
+        }
+        sums.finish();
+        blocks(&mut sums)
+            .iter()
+            .map(|(.., count)| count)
+            .sum::<u64>()
+    };
+    assert_eq!([broadcasts(4), broadcasts(3), broadcasts(1)], [16, 8, 8]);
 }
 
 #[test]

@@ -273,6 +273,7 @@ mod tests {
             nranks: 2,
             nth: 0,
             op: Op::AllReduce,
+            root: None,
             seq: 0,
             count: 1,
             host_ns,

@@ -93,6 +93,7 @@ pub(super) fn event(record: &PluginRecord) -> Option<Event> {
     } = *record;
     match record.what {
         COLLECTIVE | TRANSFER => {
+            let op = operation(record)?;
             let timer = (record.gpu_stop_ns > 0).then_some(GpuSpan {
                 start_ns: record.gpu_start_ns,
                 stop_ns: record.gpu_stop_ns,
@@ -104,7 +105,8 @@ pub(super) fn event(record: &PluginRecord) -> Option<Event> {
                 rank,
                 nranks,
                 nth: record.nth,
-                op: operation(record)?,
+                op,
+                root: u32::try_from(record.peer).ok().filter(|_| op.is_rooted()),
                 seq: record.seq,
                 nccl_seq: (record.what == COLLECTIVE).then_some(record.nccl_seq),
                 count: record.count,

@@ -318,7 +318,6 @@ fn arguments(part: Part, record: &CallRecord, effect: Effect) -> Option<Argument
 
 fn operation(record: &CallRecord, op: Op) -> Arguments {
     let reduces = matches!(op, Op::AllReduce | Op::ReduceScatter | Op::Reduce);
-    let is_rooted = matches!(op, Op::Broadcast | Op::Reduce | Op::Gather | Op::Scatter);
     Arguments {
         comm: Some(hex(record.comm)),
         seq: record.seq,
@@ -326,7 +325,7 @@ fn operation(record: &CallRecord, op: Op) -> Arguments {
         datatype: Some(record.datatype),
         reduce_op: reduces.then_some(record.reduce_op),
         peer: (!op.is_collective()).then_some(record.peer),
-        root: is_rooted.then_some(record.peer),
+        root: op.is_rooted().then_some(record.peer),
         stream: Some(hex(record.handle)),
         ..Arguments::default()
     }

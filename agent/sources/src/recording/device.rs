@@ -48,12 +48,15 @@ pub(super) struct Row<'a> {
     comm_seq: Option<u64>,
     #[serde(default)]
     comm_nth: u32,
+    #[serde(default)]
+    root: Option<u32>,
 }
 
 /// Parsed row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ParsedRow {
     op: Op,
+    root: Option<u32>,
     comm_id: u64,
     rank: u32,
     nranks: u32,
@@ -78,6 +81,7 @@ impl Row<'_> {
             nranks: parsed.nranks,
             nth: self.comm_nth,
             op: parsed.op,
+            root: parsed.root,
             seq,
             nccl_seq: self.seq.filter(|_| parsed.op.is_collective()),
             count: parsed.count,
@@ -103,6 +107,7 @@ impl Row<'_> {
         }
         Ok(ParsedRow {
             op,
+            root: self.root.filter(|_| op.is_rooted()),
             comm_id: u64::from_str_radix(&self.comm, 16)
                 .ok()
                 .ok_or("row with a comm that is not a number")?,

@@ -16,8 +16,8 @@ pub struct NodeKey(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Collectives in which every rank waits for every other one: all-reduce, all-gather,
-    /// reduce-scatter, all-to-all. Rooted ones (broadcast, reduce) do not belong into a block,
-    /// because their root does not wait.
+    /// reduce-scatter, all-to-all. Rooted ones (broadcast, reduce) belong into a block only if every
+    /// rank was the root in it, because a root does not wait.
     Collective,
     /// Send and receive. Sequence numbers count the transfers between the two ranks, apart from
     /// collectives.
@@ -69,7 +69,7 @@ pub struct BlockSum {
     pub source: Source,
     /// Operations that it covers.
     pub seqs: SeqRange,
-    /// Number of them that are summed: not those in which a root need not wait, nor lost ones.
+    /// Number of them that are summed: not lost ones, nor those with a root that is not each rank by turns.
     pub count: u32,
     /// Sum of the durations, milliseconds.
     pub sum_ms: f64,

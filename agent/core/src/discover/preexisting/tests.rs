@@ -22,6 +22,7 @@ fn row(comm_id: u64, seq: u64, host_ns: u64, count: u64) -> GpuOperation {
         nranks: 4,
         nth: 0,
         op: Op::AllReduce,
+        root: None,
         seq,
         nccl_seq: None,
         count,

@@ -88,6 +88,7 @@ impl Job {
             nranks: 2,
             nth: 0,
             op: Op::AllReduce,
+            root: None,
             seq: self.n_ran,
             nccl_seq: Some(self.n_eager),
             count: 8,

@@ -32,6 +32,7 @@ fn row(seq: u64, kernel_us: u64) -> Row {
             nranks: 2,
             nth: 0,
             op,
+            root: None,
             seq,
             nccl_seq: Some(seq),
             count: 1,

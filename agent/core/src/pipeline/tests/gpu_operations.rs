@@ -14,6 +14,7 @@ fn gpu_operation(at_ms: u64, op: Op) -> GpuOperation {
         nranks: 2,
         nth: 0,
         op,
+        root: None,
         seq: at_ms,
         nccl_seq: None,
         count: 1,

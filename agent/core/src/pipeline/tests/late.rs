@@ -23,6 +23,7 @@ fn run(pipeline: &mut Pipeline, at_ms: u64, nth: u32, seq: u64) -> Option<String
         nranks: 4,
         nth,
         op: Op::AllReduce,
+        root: None,
         seq,
         nccl_seq: None,
         count: 1,

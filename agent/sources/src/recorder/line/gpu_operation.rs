@@ -12,6 +12,8 @@ pub(super) struct GpuOperationFields {
     comm_seq: u64,
     comm_nth: u32,
     func: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<i32>,
     count: u64,
     rank: u32,
     nranks: u32,
@@ -24,12 +26,14 @@ pub(super) struct GpuOperationFields {
 impl GpuOperationFields {
     /// Returns the fields of a record; `None` if it has no operation.
     pub(super) fn from_record(record: &PluginRecord) -> Option<Self> {
+        let op = plugin_records::operation(record)?;
         Some(Self {
             comm: format!("{:016x}", record.comm_id),
             seq: record.nccl_seq,
             comm_seq: record.seq,
             comm_nth: record.nth,
-            func: plugin_records::operation(record)?.name(),
+            func: op.name(),
+            root: op.is_rooted().then_some(record.peer),
             count: record.count,
             rank: record.rank,
             nranks: record.nranks,

@@ -156,6 +156,7 @@ fn gpu_operation(row: &ParsedRow, pid: u32, seq: u64, ahead_ns: u64) -> GpuOpera
         nranks: row.nranks,
         nth: 0,
         op: row.op,
+        root: row.root,
         seq,
         nccl_seq: None,
         count: row.count,
