@@ -183,9 +183,6 @@ impl Session {
                 }
             }
             stacks.sample(&polled, &mut recorder, is_last);
-            for event in conditions.take() {
-                recorder.push_condition(&event);
-            }
             let sums = read_counters(&watch, &mut recorder, &mut stacks, &polled);
             let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
             for pid in polled.exited.into_iter().chain(polled.detached) {
@@ -206,9 +203,7 @@ impl Session {
                 }
                 file.size()
             });
-            for process in recorder.processes().iter().skip(self.summary.processes) {
-                conditions.add_process(process.pid);
-            }
+            read_conditions(&mut conditions, &mut recorder, self.summary.processes);
             self.summary.processes = recorder.processes().len();
             self.summary.unranked = recorder.unranked().len();
             self.summary.counts = recorder.counts();
@@ -256,6 +251,16 @@ impl Session {
             path: self.summary.file.clone(),
             source,
         }
+    }
+}
+
+/// Adds the conditions that were read, and requests those of the ranks after the first `known` ones.
+fn read_conditions(conditions: &mut ConditionsTask, recorder: &mut Recorder, known: usize) {
+    for process in recorder.processes().iter().skip(known) {
+        conditions.add_process(process.pid);
+    }
+    for event in conditions.take() {
+        recorder.push_condition(&event);
     }
 }
 

@@ -38,6 +38,8 @@ const FLOOR: f64 = 0.03;
 const FLOOR_ALONE: f64 = 0.05;
 /// Smallest ratio to the reference.
 const MULTIPLE: f64 = 2.0;
+/// Share that is a fault though the reference is as large: a whole host can be short of CPU.
+const FLOOR_OF_ALL: f64 = 0.2;
 /// Periods in a row in which a share has to stand out.
 const PERIODS: u32 = 2;
 /// The same for calls, of which every process makes many while it starts.
@@ -299,14 +301,19 @@ impl ProcessState {
             let line = line.as_ref().filter(|_| !cause.is_call());
             let line = line.map(|own| &own.line);
             let held = self.held(cause, from_ns, Place::of(cause, line, &seen));
-            chains.extend(held.map(|held| CausalChain {
-                cause,
-                share,
-                reference,
-                since_ns: held.since_ns,
-                links: links::links(cause, &seen, period_ns),
-                place: held.place.clone(),
-                advice: links::advice(cause, pid, &seen, period_ns),
+            chains.extend(held.map(|held| {
+                CausalChain {
+                    cause,
+                    share,
+                    reference,
+                    since_ns: held.since_ns,
+                    links: links::links(cause, &seen, period_ns)
+                        .into_iter()
+                        .chain(links::of_peers(cause, share, reference))
+                        .collect(),
+                    place: held.place.clone(),
+                    advice: links::advice(cause, pid, &seen, period_ns),
+                }
             }));
         }
         self.lines.add(own.present.clone(), is_delayed);
@@ -372,6 +379,9 @@ fn required_periods(cause: Cause) -> u32 {
 }
 
 fn stands_out(cause: Cause, share: f64, reference: Reference) -> bool {
+    if cause.is_fault() && share >= FLOOR_OF_ALL {
+        return true;
+    }
     match reference {
         Reference::None => !cause.is_usual() && share >= FLOOR_ALONE,
         Reference::Peers(usual) | Reference::Past(usual) => {

@@ -14,6 +14,7 @@ use crate::signal::{Point, Source, millis};
 
 mod channel;
 pub mod host_waits;
+mod times;
 
 /// Sums of one process.
 #[derive(Debug)]
@@ -84,10 +85,9 @@ fn add_times(open: &mut OpenSums, operation: &GpuOperation, first_lead_ns: &mut 
     let lead_ms = signed_millis(lead_ns - *first_lead_ns.get_or_insert(lead_ns));
     let duration_ms = millis(span.stop_ns - span.start_ns);
     if operation.op.waits_for_all() {
-        open.times.add_lead(lead_ms);
-        open.times.durations.add(duration_ms);
+        open.times.add(duration_ms, lead_ms);
     } else if let Some(root) = operation.root {
-        open.add_rooted(root, duration_ms, lead_ms);
+        open.rooted.add(root, duration_ms, lead_ms);
     }
 }
 

@@ -196,8 +196,7 @@ impl Recorder {
         self.preexisting.due()
     }
 
-    /// Adds a condition outside the processes that was read, such as the sharing of a GPU. Those
-    /// without a line in recordings, and those of other processes, are left out.
+    /// Adds a condition outside of the recorded processes, such as the sharing of their GPUs.
     pub fn push_condition(&mut self, event: &Event) {
         if let Event::Delays(sample) = event
             && (self.is_recorded(sample.pid) || self.unranked().contains(&sample.pid))

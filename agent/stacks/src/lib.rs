@@ -4,7 +4,7 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`error`], [`budget`], [`sums`], [`mixed`] | plain data and rules, without I/O |
-//! | 1 | [`clock`], [`memory`], [`registers`], [`thread_state`], [`python`] | time, and one process or thread: its memory, its registers, its interpreter |
+//! | 1 | [`clock`], [`memory`], [`registers`], [`kernel`], [`thread_state`], [`python`] | time, and one process or thread: its memory, its registers, its wait in the kernel, its interpreter |
 //! | 2 | [`unwind`], [`symbols`] | from registers to addresses, from addresses to functions |
 //! | 3 | [`native`], [`in_call`], [`sampler`] | all of it, for the threads of one process |
 //! | 4 | [`short_calls`] | calls that samples do not meet |
@@ -15,6 +15,7 @@ pub mod budget;
 pub mod clock;
 pub mod error;
 mod in_call;
+mod kernel;
 mod memory;
 mod mixed;
 mod native;

@@ -7,6 +7,7 @@ use fleet_agent_core::event::{CallProbes, Frame, InFlight, StackSample};
 
 use crate::error::StackError;
 use crate::in_call::{InCall, read_in_call};
+use crate::kernel::uninterruptible_wait;
 use crate::mixed::{gpu_call, mix, remaining};
 use crate::native::{NativeReader, NativeStack};
 use crate::python::PythonReader;
@@ -226,7 +227,10 @@ impl Sampler {
             }
             _ => Vec::new(),
         };
-        let stack = mix(native, python);
+        let mut stack = mix(native, python);
+        if let Some(wait) = uninterruptible_wait(self.pid, thread.tid) {
+            stack.frames.insert(0, wait);
+        }
         let has_frames = !stack.frames.is_empty();
         let call = match in_call {
             InCall::Of(function) => Some(function.to_owned()),

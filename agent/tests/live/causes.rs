@@ -6,9 +6,11 @@ use serde_json::Value;
 
 use crate::PROBES;
 use crate::cgroup::Cgroup;
+use crate::delays::{Hog, pinned_to, start_alike};
 use crate::explain::{explained, job};
 use crate::fixture::Gpu;
 use crate::lossy_link::LossyLink;
+use crate::tracing::{Watching, chain};
 
 /// Explains a job whose rank 0 runs with a wrapper and has a delay; asserts that it has the cause
 /// and that its peers do not, and returns its chain.
@@ -75,4 +77,25 @@ fn lost_segments_of_a_connection_are_explained() {
     );
     assert!(contains(&chain["links"], "TCP segments again"), "{chain:#}");
     assert!(contains(&chain["advice"], "ss -tip"), "{chain:#}");
+}
+
+/// With one peer that suffers as much, a comparison tells nothing.
+#[test]
+#[needs(PROBES)]
+fn a_host_that_is_short_of_cpu_is_explained_though_all_ranks_suffer() {
+    let gpu = Gpu::new();
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let job = start_alike(&gpu, 2, "spin:20", &pinned_to(0));
+    job.release();
+    let live = Watching::start(&["trace"]);
+    for pid in job.pids() {
+        live.find("a host without CPU time", |report| {
+            let is_of_rank = report["pid"] == pid;
+            let found = chain(&report, "cpu_contention").filter(|_| is_of_rank)?;
+            contains(&found["links"], "the whole host is short of CPU").then_some(())
+        });
+    }
+    live.stop();
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
 }

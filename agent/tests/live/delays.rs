@@ -21,26 +21,45 @@ pub(crate) fn start(
     options: &[&str],
     wrapper: &[String],
 ) -> Job {
-    let gate = |name: &str, file: &str| format!("{name}={}", gpu.gate(file).display());
     let command = |rank: u32| {
-        let mut words = if rank == delayed {
+        let words = if rank == delayed {
             wrapper.to_vec()
         } else {
             undisturbed()
         };
-        let program = gpu.path().join(Linking::Dynamic.program());
-        words.push(program.display().to_string());
-        let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .args([rank, ranks, 0].map(|n| n.to_string()))
-            .args(["import=0", "step=5", "compute=50"])
-            .args([gate("init", "go"), gate("end", "end"), gate("file", "data")])
-            .args(options)
-            .env("LD_LIBRARY_PATH", gpu.path());
-        command
+        command(gpu, words, (rank, ranks), options)
     };
     gpu.start((0..ranks).map(|rank| (rank, command(rank))), ranks)
+}
+
+/// Starts ranks which all run with a wrapper, and all have the same delay.
+pub(crate) fn start_alike(gpu: &Gpu, ranks: u32, delay: &str, wrapper: &[String]) -> Job {
+    let command = |rank: u32| {
+        let delay = format!("delay={rank}:{delay}");
+        command(gpu, wrapper.to_vec(), (rank, ranks), &[&delay])
+    };
+    gpu.start((0..ranks).map(|rank| (rank, command(rank))), ranks)
+}
+
+/// Command of one of so many ranks, which runs until the gate `end` opens.
+fn command(
+    gpu: &Gpu,
+    mut words: Vec<String>,
+    (rank, ranks): (u32, u32),
+    options: &[&str],
+) -> Command {
+    let gate = |name: &str, file: &str| format!("{name}={}", gpu.gate(file).display());
+    let program = gpu.path().join(Linking::Dynamic.program());
+    words.push(program.display().to_string());
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .args([rank, ranks, 0].map(|n| n.to_string()))
+        .args(["import=0", "step=5", "compute=50"])
+        .args([gate("init", "go"), gate("end", "end"), gate("file", "data")])
+        .args(options)
+        .env("LD_LIBRARY_PATH", gpu.path());
+    command
 }
 
 /// Observes both ranks until `is_enough` holds for rank 0; returns the delays of it and of its twin.

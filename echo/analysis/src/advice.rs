@@ -45,7 +45,9 @@ pub fn for_culprit(culprit: &Culprit, facts: &[HostFact]) -> Vec<String> {
 pub fn for_condition(condition: &Condition) -> Vec<String> {
     let text = match condition.kind {
         ConditionKind::UniformSlowdown => {
-            "look at what all ranks share: storage, network, limits of power and clocks, the code".to_owned()
+            "look at what all ranks share: storage, network, limits of power and clocks, the code; fleet-echo host \
+             chains shows what agents found on their hosts, such as one that is short of CPU"
+                .to_owned()
         }
         ConditionKind::Network => {
             "look at the errors of the network ports: ip -s link, rdma statistic show link; measure the links when \

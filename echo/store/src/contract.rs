@@ -11,6 +11,7 @@ mod job_events;
 mod processes;
 pub(crate) mod sample;
 mod tail;
+mod timeseries;
 mod verdicts;
 
 use std::sync::Arc;

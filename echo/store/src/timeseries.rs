@@ -106,6 +106,10 @@ pub struct ComparedArrivals {
     pub late_ms: f64,
 }
 
+/// Time beyond a sampled part in which reports of its blocks are found, nanoseconds. Clocks of hosts that
+/// differ by more lose some of their blocks where only a part of the time is read.
+pub(super) const SAMPLE_MARGIN_NANOS: i64 = 5_000_000_000;
+
 /// Longest time between reports of one block, nanoseconds. Reports that are further apart belong to
 /// different runs of a job.
 pub(super) const MAX_APART_NANOS: i64 = 120_000_000_000;

@@ -24,6 +24,7 @@ const ECHO: Architecture = Architecture {
     layers: &[
         ("feedback", 0),
         ("config", 1),
+        ("host_conditions", 1),
         ("progress", 1),
         ("telemetry", 1),
         ("app", 2),
@@ -152,6 +153,7 @@ const AGENT: Architecture = Architecture {
         ("stack_sampling", 0),
         // Flags create the components that they configure.
         ("config", 1),
+        ("host_conditions", 1),
         ("measurements", 1),
         ("socket", 1),
         ("endpoint", 2),

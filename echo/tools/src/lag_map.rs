@@ -40,9 +40,10 @@ const MAX_CELLS: usize = 100_000;
 /// Minimum length of a bucket: agents report every one to five seconds.
 const MIN_BUCKET_NANOS: i64 = 5_000_000_000;
 
-/// Approximate maximum of rank-seconds read, and minimum time read per bucket.
-const MAX_RANK_SECONDS: f64 = 30e6;
-const MIN_SAMPLED_NANOS: i64 = 30_000_000_000;
+/// Approximate maximum of rank-seconds read, of which a core takes two million in a second, and minimum
+/// time read per bucket.
+const MAX_RANK_SECONDS: f64 = 3e6;
+const MIN_SAMPLED_NANOS: i64 = 15_000_000_000;
 
 /// Job and number of a rank.
 pub type RankKey = (Option<String>, u32);

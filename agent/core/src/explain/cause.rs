@@ -106,6 +106,11 @@ impl Cause {
         self.block_reason().is_some() && !matches!(self, Self::PageFaults)
     }
 
+    /// Returns whether no healthy process loses time to it, neither by what it does nor by its calls.
+    pub(super) const fn is_fault(self) -> bool {
+        !self.is_usual() && !self.is_call() && !matches!(self, Self::OwnCode)
+    }
+
     /// Returns whether it is a kind of GPU library calls.
     pub(super) const fn is_call(self) -> bool {
         matches!(

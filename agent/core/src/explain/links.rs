@@ -4,7 +4,7 @@ use fleet_proto::advice;
 
 use crate::event::{FunctionDurations, OTHER_TASKS};
 use crate::explain::cause::Cause;
-use crate::explain::chain::percent;
+use crate::explain::chain::{Reference, percent};
 use crate::explain::lost_time::{lost_ns, slowest_function};
 use crate::explain::observation::Observation;
 use crate::explain::recapture::Graphs;
@@ -15,6 +15,8 @@ use crate::statistics::ratio;
 const MAX_NAMED: usize = 3;
 /// Share of the period from which memory or I/O pressure is a link of its own.
 const PRESSURE_SHARE: f64 = 0.02;
+/// Multiple of the peers' share below which a loss is theirs as well.
+const SHARED: f64 = 2.0;
 /// TCP segments sent again per second from which they are a link of their own.
 const RETRANSMITS: f64 = 1.0;
 
@@ -66,6 +68,23 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
         ));
     }
     links
+}
+
+/// Returns the link of a loss that the peers have as well, so that it is no matter of this process.
+pub(super) fn of_peers(cause: Cause, share: f64, reference: Reference) -> Option<String> {
+    let Reference::Peers(peers) = reference else {
+        return None;
+    };
+    if share >= SHARED * peers {
+        return None;
+    }
+    let peers = percent(peers);
+    Some(match cause {
+        Cause::CpuContention => {
+            format!("its peers lose {peers} of their time alike: the whole host is short of CPU")
+        }
+        _ => format!("its peers lose {peers} of their time alike: it is no matter of this process"),
+    })
 }
 
 /// Returns what to do, a command where there is one.

@@ -198,9 +198,30 @@ fn the_tasks_that_took_the_cpu_are_enough() {
 fn what_all_ranks_share_is_not_explained_by_one_of_them() {
     let mut ranks = Ranks::new(4);
     let reports = ranks.periods(5, |rank, ts_ns| {
-        preempted(rank, ts_ns, 3 * SECOND + u64::from(rank))
+        preempted(rank, ts_ns, 19 * SECOND / 10 + u64::from(rank))
     });
     assert!(reports.iter().all(|report| report.chains.is_empty()));
+}
+
+#[test]
+fn a_host_that_is_short_of_cpu_is_explained_though_all_ranks_suffer() {
+    let mut ranks = Ranks::new(2);
+    let reports = ranks.periods(3, |rank, ts_ns| {
+        preempted(rank, ts_ns, [4 * SECOND, 31 * SECOND / 10][rank as usize])
+    });
+    for (report, share, of_peers) in [(&reports[0], 40.0, 31.0), (&reports[1], 31.0, 40.0)] {
+        let chain = &report.chains[0];
+        assert_eq!(
+            chain.to_string(),
+            format!("runnable without a CPU for {share:.1} % of its time, peers {of_peers:.1} %")
+        );
+        let last = chain.links.last().map(String::as_str);
+        let expected = format!(
+            "its peers lose {of_peers:.1} % of their time alike: the whole host is short of CPU"
+        );
+        assert_eq!(last, Some(expected.as_str()));
+        assert!(chain.links[0].starts_with("node_exporter ran"), "{chain:?}");
+    }
 }
 
 #[test]

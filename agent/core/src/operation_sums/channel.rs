@@ -1,14 +1,15 @@
 //! Blocks of consecutive operations of one communicator, and their sums: which operations a block
 //! has, and when it is reported.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fleet_proto::metric;
 
 use crate::block_size::{MAX_EXPONENT, exponent};
 use crate::event::Op;
 use crate::operation_sums::signed_millis;
-use crate::signal::{Block, CommId, Lead, Point, Source, Summary, Value};
+use crate::operation_sums::times::{RootedTimes, Times};
+use crate::signal::{Block, CommId, Lead, Point, Source, Value};
 
 /// Intended duration of a block of a process with few communicators, nanoseconds.
 const TARGET_NS: f64 = 5e8;
@@ -80,13 +81,6 @@ pub(super) struct ChannelSums {
     before: Option<OpenSums>,
 }
 
-/// Times of operations.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Times {
-    pub(super) durations: Summary,
-    pub(super) lead: Option<Lead>,
-}
-
 /// Sums of an open block.
 #[derive(Debug, Clone)]
 pub(super) struct OpenSums {
@@ -96,9 +90,7 @@ pub(super) struct OpenSums {
     /// Number of operations that have ended, with times or without.
     pub(super) ended: u64,
     pub(super) times: Times,
-    /// Times of operations with a root, and the ranks that were it.
-    rooted: Times,
-    roots: BTreeSet<u32>,
+    pub(super) rooted: RootedTimes,
     pub(super) op: Op,
     pub(super) first_ts_ns: u64,
     pub(super) last_ts_ns: u64,
@@ -285,8 +277,7 @@ impl OpenSums {
             end,
             ended: 0,
             times: Times::default(),
-            rooted: Times::default(),
-            roots: BTreeSet::new(),
+            rooted: RootedTimes::default(),
             op: operation.op,
             first_ts_ns: operation.ts_ns,
             last_ts_ns: operation.ts_ns,
@@ -315,23 +306,6 @@ impl OpenSums {
             .min(self.end - 1)
     }
 
-    /// Adds the time of an operation whose root does not wait as the others do, or they not as it does.
-    pub(super) fn add_rooted(&mut self, root: u32, duration_ms: f64, lead_ms: f64) {
-        self.roots.insert(root);
-        self.rooted.durations.add(duration_ms);
-        self.rooted.add_lead(lead_ms);
-    }
-
-    /// Times that can be compared with those of other ranks. Operations with a root are among them if
-    /// each of the `size` ranks was the root, as with sharded optimizers: all have the same advantage.
-    fn comparable(&self, size: u32) -> Times {
-        if self.roots.len() as u64 == u64::from(size) {
-            self.times.with(&self.rooted)
-        } else {
-            self.times
-        }
-    }
-
     /// Time from an instant to the end of the block's first operation, milliseconds.
     pub(super) fn until_first_ms(&self, at_ns: u64) -> f64 {
         signed_millis(i128::from(self.first_ts_ns) - i128::from(at_ns))
@@ -358,36 +332,9 @@ impl OpenSums {
     }
 }
 
-impl Times {
-    /// Adds the lead of one operation, milliseconds.
-    pub(super) fn add_lead(&mut self, lead_ms: f64) {
-        self.merge_lead(Lead {
-            sum_ms: lead_ms,
-            min_ms: lead_ms,
-        });
-    }
-
-    fn merge_lead(&mut self, other: Lead) {
-        let lead = self.lead.get_or_insert(Lead {
-            sum_ms: 0.0,
-            min_ms: other.min_ms,
-        });
-        lead.sum_ms += other.sum_ms;
-        lead.min_ms = lead.min_ms.min(other.min_ms);
-    }
-
-    fn with(mut self, other: &Self) -> Self {
-        self.durations.merge(&other.durations);
-        if let Some(lead) = other.lead {
-            self.merge_lead(lead);
-        }
-        self
-    }
-}
-
 /// Point of a block.
 fn point(source: Source, channel: Channel, open: &OpenSums) -> Point {
-    let times = open.comparable(channel.size);
+    let times = open.times.with(&open.rooted.of_turns(channel.size));
     Point {
         metric: metric::DURATION,
         start_ns: open.first_ts_ns,

@@ -134,6 +134,41 @@ fn the_callers_of_a_sleeping_function_with_a_frame_pointer_are_found() {
     );
 }
 
+/// Waits as for a file of a server that does not answer: until its child lets go of its memory.
+const HANGS: &str = "\
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+__attribute__((noinline)) void read_batch(void) {
+    if (vfork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+}
+int main(void) { puts(\"ready\"); fflush(stdout); read_batch(); return 0; }
+";
+
+#[test]
+#[needs(STACKS)]
+fn the_function_of_the_kernel_is_named_above_a_thread_that_no_signal_can_interrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("hangs.c");
+    std::fs::write(&text, HANGS).unwrap();
+    let output = folder.path().join("hangs");
+    compile(&[], &text, &output);
+    let program = Program::start(Command::new(output), folder);
+    let lines = program.until(|sample| has_function(sample, "read_batch"));
+    let (first, others) = lines.split_first().unwrap();
+    assert!(first.ends_with("(kernel, uninterruptible)"), "{lines:?}");
+    assert!(
+        first.contains("fork") || first.contains("clone"),
+        "{lines:?}"
+    );
+    let are_of_program = others.iter().all(|line| !line.contains("kernel"));
+    assert!(are_of_program, "{lines:?}");
+}
+
 /// Sleeps and waits for its GPU by turns, with other threads, which make a sample take longer.
 const ALTERNATES: &str = "\
 import ctypes

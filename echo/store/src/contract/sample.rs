@@ -268,3 +268,22 @@ pub(crate) fn losses(lost: impl IntoIterator<Item = LostTime>) -> DetectorOutput
         ..DetectorOutput::default()
     }
 }
+
+/// Host evidence with the blocks of the sample events: operations 64 to 95 of role `ff...`, 1.5
+/// iterations.
+pub(crate) fn evidence(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
+    Event {
+        metric: metric.parse().unwrap(),
+        reading,
+        samples: Vec::new(),
+        ..wait(origin, millis)
+    }
+}
+
+/// Moves the block of an event to other operations.
+pub(crate) fn with_seqs(mut event: Event, first: u64, last: u64) -> Event {
+    if let Some(block) = &mut event.block {
+        block.seqs = SeqRange::new(first, last);
+    }
+    event
+}

@@ -6,7 +6,7 @@ use echo_core::units::Window;
 use fleet_proto::metric;
 
 use crate::duckdb::query::Query;
-use crate::timeseries::{MAX_APART_NANOS, TimeseriesQuery};
+use crate::timeseries::{MAX_APART_NANOS, SAMPLE_MARGIN_NANOS, TimeBuckets, TimeseriesQuery};
 use crate::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
 
 /// Events of a page, plus one if there are more.
@@ -166,7 +166,7 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
         .then("WHERE comm IS NOT NULL AND iterations IS NOT NULL AND number IS NOT NULL AND value IS NOT NULL")
         .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
         .bind("AND (metric <> ? OR on_device)", metric::WAIT.to_owned());
-    in_window(signals, buckets.window())
+    near_samples(in_window(signals, buckets.window()), buckets)
         .then("AND rank IS NOT NULL")
         .bind("AND cluster = ?),", query.cluster.as_str().to_owned())
         .bind(
@@ -194,6 +194,21 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
         )
         .bind("WHERE after % ?", buckets.length_nanos())
         .bind("< ? GROUP BY ALL", buckets.sampled_nanos())
+}
+
+/// Keeps the rows that can belong to a block in a sampled part. Most of the time that a map of thousands
+/// of ranks takes is that of finding the blocks of its rows.
+fn near_samples(query: Query, buckets: TimeBuckets) -> Query {
+    let margin = SAMPLE_MARGIN_NANOS;
+    let kept = buckets.sampled_nanos().saturating_add(2 * margin);
+    if kept >= buckets.length_nanos() {
+        return query;
+    }
+    let from = buckets.window().from().value().saturating_sub(margin);
+    query
+        .bind("AND (timestamp_ns - ?)", from)
+        .bind("% ?", buckets.length_nanos())
+        .bind("< ?", kept)
 }
 
 /// Events of a job, without attributes, highest number first.
