@@ -23,7 +23,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use crate::config::{ExplainArgs, ProbeArgs, TraceArgs};
 use crate::explain::screen::Screen;
 use crate::explain::summary::{HostSummary, Summary};
-use crate::host_conditions::ConditionsTask;
+use crate::host_conditions::ConditionsBeside;
 use crate::stack_sampling::StackSampling;
 
 /// Smallest number of readings of the kernel's counters per period.
@@ -70,19 +70,27 @@ pub async fn explain(
     let per_process = args.per_process;
     let hosts = if args.files.is_empty() {
         let bar = progress.clone();
+        let (conditions, readings) = ConditionsBeside::new(args.report_period);
         let watch = move |stop: &Stop| {
             let mut host = HostSummary::new(THIS_HOST);
             let (duration, period) = (Some(args.duration), args.report_period);
-            let watched = watch_host(&args.probes, duration, period, stop, |reports, until| {
+            let on_reports = |reports: Vec<ProcessReport>, until: Duration| {
                 bar.set_message(format!("watching {} processes", host.n_processes()));
                 bar.set_position(until.as_secs());
                 host.add(reports);
                 Ok(())
-            });
+            };
+            let watched = watch_host(
+                &args.probes,
+                (duration, period),
+                conditions,
+                stop,
+                on_reports,
+            );
             host.limitations = watched?;
             Ok(vec![host])
         };
-        blocking_until(stop, watch).await?
+        tokio::join!(blocking_until(stop, watch), readings).0?
     } else {
         let read = move |_: &Stop| args.files.iter().map(|file| read(file, &args)).collect();
         blocking_until(stop, read).await?
@@ -102,12 +110,14 @@ pub async fn explain(
 /// resolves.
 pub async fn trace(args: &TraceArgs, stop: impl Future<Output = ()>) -> Result<(), ExplainError> {
     let args = args.clone();
+    let (conditions, readings) = ConditionsBeside::new(args.report_period);
     let trace = move |stop: &Stop| {
         let mut screen = Screen::new(args.json, args.pid.clone());
         let (duration, period) = (args.duration, args.report_period);
-        watch_host(&args.probes, duration, period, stop, |reports, _| {
+        let show = |reports: Vec<ProcessReport>, _: Duration| {
             screen.show(&reports).map_err(ExplainError::Output)
-        })?;
+        };
+        watch_host(&args.probes, (duration, period), conditions, stop, show)?;
         match screen.n_shown() {
             0 => Err(ExplainError::NoProcesses {
                 place: THIS_HOST.to_owned(),
@@ -116,7 +126,7 @@ pub async fn trace(args: &TraceArgs, stop: impl Future<Output = ()>) -> Result<(
             _ => Ok(()),
         }
     };
-    blocking_until(stop, trace).await
+    tokio::join!(blocking_until(stop, trace), readings).0
 }
 
 /// Progress of a watch on a terminal.
@@ -151,8 +161,8 @@ async fn blocking_until<T: Send + 'static>(
 /// what it cannot see.
 fn watch_host(
     probes: &ProbeArgs,
-    duration: Option<Duration>,
-    period: Duration,
+    (duration, period): (Option<Duration>, Duration),
+    mut conditions: ConditionsBeside,
     stop: &Stop,
     mut on_reports: impl FnMut(Vec<ProcessReport>, Duration) -> Result<(), ExplainError>,
 ) -> Result<Vec<String>, ExplainError> {
@@ -167,7 +177,6 @@ fn watch_host(
     let started_ns = now_ns();
     let mut explainer = Explainer::new(period);
     let mut stacks = StackSampling::default();
-    let mut conditions = ConditionsTask::start(period);
     let calls = live.calls();
     while live.poll() {
         while let Some(event) = live.next_pending() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fleet_agent_core::event::{Activity, ActivitySample, DelaySample, Delays, Event, TaskTime};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::now_ns;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::gpu::{ComputeTime, Gpus};
@@ -16,6 +16,9 @@ use crate::rdma::Rdma;
 
 /// Interval of the readings, nanoseconds: the driver takes some milliseconds per GPU.
 const INTERVAL_NS: u64 = 5_000_000_000;
+
+/// Maximum number of changes, and of readings, that wait.
+const MAX_QUEUED: usize = 4096;
 
 /// Reads the conditions for the ranks that are traced, and the sharing of GPUs for all processes.
 #[derive(Debug)]
@@ -122,12 +125,12 @@ impl HostConditions {
     }
 }
 
-/// The same readings by a task, for a command that watches this host on a thread of its own: a driver
-/// that takes long delays no event.
+/// The same readings beside a command that watches this host on a thread of its own: a driver that takes
+/// long delays no event.
 #[derive(Debug)]
-pub(crate) struct ConditionsTask {
-    ranks: UnboundedSender<RankChange>,
-    measured: UnboundedReceiver<Event>,
+pub(crate) struct ConditionsBeside {
+    ranks: Sender<RankChange>,
+    measured: Receiver<Event>,
 }
 
 #[derive(Debug)]
@@ -136,13 +139,13 @@ enum RankChange {
     Ended(u32),
 }
 
-impl ConditionsTask {
-    /// Starts readings at an interval. They end with the command.
-    pub(crate) fn start(every: Duration) -> Self {
-        let (ranks, changes) = unbounded_channel();
-        let (events, measured) = unbounded_channel();
-        tokio::spawn(read_conditions(every, changes, events));
-        Self { ranks, measured }
+impl ConditionsBeside {
+    /// Returns what the command uses, and the readings at an interval, which end when it is dropped.
+    pub(crate) fn new(every: Duration) -> (Self, impl Future<Output = ()>) {
+        let (ranks, changes) = mpsc::channel(MAX_QUEUED);
+        let (events, measured) = mpsc::channel(MAX_QUEUED);
+        let readings = read_conditions(every, changes, events);
+        (Self { ranks, measured }, readings)
     }
 
     /// Adds and removes ranks.
@@ -156,13 +159,13 @@ impl ConditionsTask {
 
     /// Adds a rank.
     pub(crate) fn add_process(&self, pid: u32) {
-        // The task ends after this command only.
-        let _ended = self.ranks.send(RankChange::Started(pid));
+        // Only a driver that does not answer lets the queue become full.
+        let _full = self.ranks.try_send(RankChange::Started(pid));
     }
 
     /// Removes a process.
     pub(crate) fn remove_process(&self, pid: u32) {
-        let _ended = self.ranks.send(RankChange::Ended(pid));
+        let _full = self.ranks.try_send(RankChange::Ended(pid));
     }
 
     /// Takes what was measured since the last call.
@@ -173,8 +176,8 @@ impl ConditionsTask {
 
 async fn read_conditions(
     every: Duration,
-    mut changes: UnboundedReceiver<RankChange>,
-    events: UnboundedSender<Event>,
+    mut changes: Receiver<RankChange>,
+    events: Sender<Event>,
 ) {
     let (gpus, processes) = (Gpus::open(Path::new("/proc")), Processes::new("/proc"));
     let mut conditions = HostConditions::new(Path::new("/sys"));
@@ -185,7 +188,7 @@ async fn read_conditions(
             change = changes.recv() => change,
             _now = ticks.tick() => {
                 for event in conditions.measure(&gpus, &processes, now_ns()).await {
-                    let _ended = events.send(event);
+                    let _ended = events.send(event).await;
                 }
                 continue;
             }

@@ -19,7 +19,7 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::config::RecordArgs;
 use crate::gpu::{Gpu, Gpus};
-use crate::host_conditions::ConditionsTask;
+use crate::host_conditions::ConditionsBeside;
 use crate::record::stacks::RecordedStacks;
 use crate::record::summary::Summary;
 
@@ -89,17 +89,21 @@ pub async fn record(
             ..Summary::default()
         },
     };
+    let (conditions, readings) = ConditionsBeside::new(CONDITIONS_INTERVAL);
     let mut recording = spawn_blocking(move || {
-        let result = session.run(hardware);
+        let result = session.run(hardware, conditions);
         (session.summary, result)
     });
-    let joined = tokio::select! {
-        joined = &mut recording => joined,
-        () = stop => {
-            stop_request.request();
-            recording.await
+    let recorded = async {
+        tokio::select! {
+            joined = &mut recording => joined,
+            () = stop => {
+                stop_request.request();
+                recording.await
+            }
         }
     };
+    let (joined, ()) = tokio::join!(recorded, readings);
     joined.unwrap_or_else(|error| (Summary::default(), Err(error.into())))
 }
 
@@ -122,7 +126,7 @@ struct Session {
 }
 
 impl Session {
-    fn run(&mut self, hardware: String) -> Result<(), RecordError> {
+    fn run(&mut self, hardware: String, conditions: ConditionsBeside) -> Result<(), RecordError> {
         let header = Header {
             name: recording_name(&self.args.file),
             hardware,
@@ -130,7 +134,7 @@ impl Session {
         };
         // The file is created first, so that no probes are attached in vain.
         let file = self.create(&header)?;
-        let result = self.watch(file, header);
+        let result = self.watch(file, header, conditions);
         if self.summary.is_empty() {
             // A recording without processes is not valid. If removal fails, the error still names
             // the file.
@@ -154,7 +158,12 @@ impl Session {
         })
     }
 
-    fn watch(&mut self, mut file: RecordingFile, mut header: Header) -> Result<(), RecordError> {
+    fn watch(
+        &mut self,
+        mut file: RecordingFile,
+        mut header: Header,
+        mut conditions: ConditionsBeside,
+    ) -> Result<(), RecordError> {
         let mut settings = self.args.probes.settings(Duration::ZERO);
         settings.without_host = false;
         settings.count_options.all_processes = true;
@@ -165,7 +174,6 @@ impl Session {
         });
         let mut recorder = Recorder::new(&self.args.pid, Processes::new("/proc"), started_ns);
         let mut stacks = RecordedStacks::new(!self.args.without_stacks, watch.calls(), started_ns);
-        let mut conditions = ConditionsTask::start(CONDITIONS_INTERVAL);
         let mut flushed_ns = started_ns;
         let mut is_last = false;
         while !is_last {
@@ -255,7 +263,7 @@ impl Session {
 }
 
 /// Adds the conditions that were read, and requests those of the ranks after the first `known` ones.
-fn read_conditions(conditions: &mut ConditionsTask, recorder: &mut Recorder, known: usize) {
+fn read_conditions(conditions: &mut ConditionsBeside, recorder: &mut Recorder, known: usize) {
     for process in recorder.processes().iter().skip(known) {
         conditions.add_process(process.pid);
     }

@@ -24,7 +24,6 @@ const ECHO: Architecture = Architecture {
     layers: &[
         ("feedback", 0),
         ("config", 1),
-        ("host_conditions", 1),
         ("progress", 1),
         ("telemetry", 1),
         ("app", 2),

@@ -134,8 +134,6 @@ async fn arrivals_are_compared_block_by_block_among_ranks_whose_clocks_start_tog
     );
 }
 
-const SECOND: i64 = 1_000;
-
 /// Only the first 20 s of each minute are read. Of a block in that part all reports count, also of ranks
 /// whose clocks place them outside of it.
 #[tokio::test]
@@ -143,32 +141,27 @@ async fn a_sampled_part_has_all_reports_of_its_blocks() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let summary = wait(&first, 0).reading;
-    let block = |number: u64, seconds: [f64; 2]| {
-        let origins = [&first, &second].into_iter().zip(seconds);
-        let reports = origins.map(|(origin, second)| {
-            let millis = (second * 1e3) as i64;
+    let block = |number: u64, millis: [i64; 2]| {
+        let origins = [&first, &second].into_iter().zip(millis);
+        let reports = origins.map(|(origin, millis)| {
             let event = evidence(origin, BLOCKED_MS, millis, summary);
             with_seqs(event, 32 * number, 32 * number + 31)
         });
         reports.collect::<Vec<Event>>()
     };
     let blocks = [
-        block(0, [18.0, 21.0]),
+        block(0, [18_000, 21_000]),
         // Their mean times are outside, that of the last one is within.
-        block(1, [19.0, 24.0]),
-        block(2, [40.0, 40.0]),
-        block(3, [58.0, 62.5]),
+        block(1, [19_000, 24_000]),
+        block(2, [40_000, 40_000]),
+        block(3, [58_000, 62_500]),
     ];
     store.append(batch(1, blocks.concat())).await.unwrap();
     let query = TimeseriesQuery {
         cluster: "prod".parse().unwrap(),
         metrics: vec![BLOCKED_MS.parse().unwrap()],
-        buckets: TimeBuckets::new(
-            window(0, 120 * SECOND),
-            60 * SECOND * 1_000_000,
-            20 * SECOND * 1_000_000,
-        )
-        .unwrap(),
+        buckets: TimeBuckets::new(window(0, 120_000), 60_000 * 1_000_000, 20_000 * 1_000_000)
+            .unwrap(),
     };
     let found = store.timeseries(query).await.unwrap();
     let mut found: Vec<_> = found
