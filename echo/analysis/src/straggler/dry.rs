@@ -11,6 +11,9 @@ use crate::straggler::usual::UsualFlow;
 /// usual leads: those of hosts that are all slow fall.
 const FULL: f64 = 2.0;
 
+/// The transfers of a rank that waits last so many times as long as usual.
+const LONGER: f64 = 1.3;
+
 /// Growth of the other queues beyond which theirs is no scale any more: a late host has at most its
 /// usual lead.
 const MOST_COMMON: f64 = 2.0;
@@ -27,6 +30,8 @@ pub(super) struct Leads<'a> {
     pub(super) latest: &'a [f64],
     /// Means over the recent loss.
     pub(super) recent: Vec<f64>,
+    /// Mean durations of transfers over the recent loss, seconds; NaN if unknown.
+    pub(super) transfers: Vec<f64>,
     /// Those of the past.
     pub(super) usual: &'a [UsualFlow],
     /// Share of the time that is lost.
@@ -42,11 +47,29 @@ impl Leads<'_> {
         rule: &Rule,
     ) -> Option<usize> {
         match self.source {
-            Source::Device if has_transfers => dry_rank(&self.recent, self.usual, rule.wet, rule),
-            Source::Device if is_telling => dry_rank(&self.recent, self.usual, FULL, rule),
+            Source::Device if has_transfers => {
+                let dry = low_rank(
+                    &self.recent,
+                    self.usual,
+                    |usual| usual.lead,
+                    (rule.wet, rule),
+                );
+                dry.or_else(|| self.waits_no_more(rule))
+            }
+            Source::Device if is_telling => {
+                low_rank(&self.recent, self.usual, |usual| usual.lead, (FULL, rule))
+            }
             Source::Host if !has_transfers => late_host(&self.recent, self.usual, self.loss, rule),
             _ => None,
         }
+    }
+
+    /// The one rank whose transfers have not become longer, while those of all others have: its GPU comes
+    /// late to them, and the others wait. Only those that are not grouped contain the waiting, so this
+    /// tells who, but not how long.
+    fn waits_no_more(&self, rule: &Rule) -> Option<usize> {
+        let transfer = |usual: &UsualFlow| usual.transfer;
+        low_rank(&self.transfers, self.usual, transfer, (LONGER, rule))
     }
 
     /// Time by which a rank's host enqueues later than it used to, seconds; 0 where GPUs are timed.
@@ -75,10 +98,16 @@ impl Leads<'_> {
 
 /// The one rank whose queue is dry while that of every other rank is at least `wet` times as long as
 /// usual. The GPU times of a grouped send and receive do not contain the waiting, so the law is blind
-/// in pipelines and for a part of the waiting in a mixture of experts.
-fn dry_rank(leads: &[f64], usual: &[UsualFlow], wet: f64, rule: &Rule) -> Option<usize> {
-    let ratio = |(lead, usual): (&f64, &UsualFlow)| lead / usual.lead;
-    let ratios: Vec<f64> = leads.iter().zip(usual).map(ratio).collect();
+/// in pipelines and for a part of the waiting in a mixture of experts. `of_past` is the usual value of
+/// what is compared.
+fn low_rank(
+    now: &[f64],
+    usual: &[UsualFlow],
+    of_past: impl Fn(&UsualFlow) -> f64,
+    (wet, rule): (f64, &Rule),
+) -> Option<usize> {
+    let ratio = |(now, usual): (&f64, &UsualFlow)| now / of_past(usual);
+    let ratios: Vec<f64> = now.iter().zip(usual).map(ratio).collect();
     let known = ratios
         .iter()
         .enumerate()
@@ -128,6 +157,7 @@ mod tests {
         sigma: 0.0,
         lead: 0.02,
         lead_sigma: 0.01,
+        transfer: f64::NAN,
     };
 
     fn leads(source: Source, own: [f64; 4]) -> Leads<'static> {
@@ -135,6 +165,7 @@ mod tests {
             source,
             latest: &[0.02; 4],
             recent: own.to_vec(),
+            transfers: Vec::new(),
             usual: &[USUAL; 4],
             loss: 0.5,
         }

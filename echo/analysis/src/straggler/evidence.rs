@@ -153,6 +153,8 @@ pub(super) struct Recent {
     pub(super) nodes: Vec<Rise>,
     /// By rank: sum of the leads and its weight.
     leads: Vec<(f64, f64)>,
+    /// The same of the durations of transfers.
+    transfers: Vec<(f64, f64)>,
 }
 
 impl Recent {
@@ -170,13 +172,8 @@ impl Recent {
         self.seconds = kept.mul_add(self.seconds, loss.seconds);
         fade(&mut self.ranks, kept, &measured.ranks, usual.0, loss);
         fade(&mut self.nodes, kept, &measured.nodes, usual.1, loss);
-        self.leads.resize(measured.leads.len(), (0.0, 0.0));
-        for ((sum, weight), lead) in self.leads.iter_mut().zip(&measured.leads) {
-            let new = if lead.is_finite() { loss.seconds } else { 0.0 };
-            let value = if lead.is_finite() { *lead } else { 0.0 };
-            *sum = kept.mul_add(*sum, new * value);
-            *weight = kept.mul_add(*weight, new);
-        }
+        remember(&mut self.leads, kept, &measured.leads, loss.seconds);
+        remember(&mut self.transfers, kept, &measured.transfers, loss.seconds);
     }
 
     /// Decays where nothing is lost, or less than a ripple of the loss before, because the next loss may
@@ -192,7 +189,7 @@ impl Recent {
         for rise in self.ranks.iter_mut().chain(&mut self.nodes) {
             rise.fade(kept);
         }
-        for (sum, weight) in &mut self.leads {
+        for (sum, weight) in self.leads.iter_mut().chain(&mut self.transfers) {
             (*sum, *weight) = (*sum * kept, *weight * kept);
         }
     }
@@ -232,13 +229,32 @@ impl Recent {
 
     /// Mean leads by rank, seconds; NaN if unknown.
     pub(super) fn leads(&self) -> Vec<f64> {
-        let leads = self.leads.iter();
-        leads.map(|(sum, weight)| sum / weight).collect()
+        means(&self.leads)
+    }
+
+    /// Mean durations of transfers by rank, seconds; NaN if unknown.
+    pub(super) fn transfers(&self) -> Vec<f64> {
+        means(&self.transfers)
     }
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+fn means(sums: &[(f64, f64)]) -> Vec<f64> {
+    sums.iter().map(|(sum, weight)| sum / weight).collect()
+}
+
+/// Adds values that are known, each for so many seconds, to sums that fade.
+fn remember(sums: &mut Vec<(f64, f64)>, kept: f64, values: &[f64], seconds: f64) {
+    sums.resize(values.len(), (0.0, 0.0));
+    for ((sum, weight), value) in sums.iter_mut().zip(values) {
+        let new = if value.is_finite() { seconds } else { 0.0 };
+        let value = if value.is_finite() { *value } else { 0.0 };
+        *sum = kept.mul_add(*sum, new * value);
+        *weight = kept.mul_add(*weight, new);
     }
 }
 

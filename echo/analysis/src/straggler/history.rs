@@ -31,21 +31,31 @@ const MAX_HELD_S: f64 = 20.0;
 struct Entry {
     seconds: f64,
     paces: BTreeMap<usize, Pace>,
-    /// By rank: net and peer shares, lead.
-    ranks: Vec<[f32; 3]>,
+    /// By rank: net and peer shares, lead, duration of transfers.
+    ranks: Vec<[f32; 4]>,
     /// By node: net and peer shares.
     nodes: Vec<[f32; 2]>,
 }
 
 impl Entry {
     fn from_measured(measured: &Measured, seconds: f64) -> Self {
-        let lead = |rank: usize| measured.leads.get(rank).copied().unwrap_or(f64::NAN);
+        let known =
+            |values: &[f64], rank: usize| values.get(rank).copied().unwrap_or(f64::NAN) as f32;
+        let lead = |rank: usize| known(&measured.leads, rank);
+        let transfer = |rank: usize| known(&measured.transfers, rank);
         let ranks = measured.ranks.iter().enumerate();
         Self {
             seconds,
             paces: measured.paces.iter().copied().collect(),
             ranks: ranks
-                .map(|(rank, flow)| [flow.net as f32, flow.peer as f32, lead(rank) as f32])
+                .map(|(rank, flow)| {
+                    [
+                        flow.net as f32,
+                        flow.peer as f32,
+                        lead(rank),
+                        transfer(rank),
+                    ]
+                })
                 .collect(),
             nodes: measured
                 .nodes
@@ -255,20 +265,20 @@ impl History {
     fn nodes(&self, n: usize) -> Vec<UsualFlow> {
         let value = |entry: &Entry, node: usize| {
             let [net, peer] = entry.nodes.get(node).copied()?;
-            Some([net, peer, f32::NAN])
+            Some([net, peer, f32::NAN, f32::NAN])
         };
         let nodes = (0..n).map(|node| self.usual_flow(|entry| value(entry, node)));
         pooled(nodes.collect())
     }
 
-    fn usual_flow(&self, value: impl Fn(&Entry) -> Option<[f32; 3]>) -> UsualFlow {
-        let mut series: [Vec<f64>; 3] = Default::default();
+    fn usual_flow(&self, value: impl Fn(&Entry) -> Option<[f32; 4]>) -> UsualFlow {
+        let mut series: [Vec<f64>; 4] = Default::default();
         let mut peers: Vec<(f64, f64)> = Vec::new();
         for entry in &self.entries {
             let Some(means) = value(entry) else {
                 continue;
             };
-            let [_, peer, _] = means;
+            let [_, peer, ..] = means;
             peers.push((entry.seconds, f64::from(peer)));
             for (series, mean) in series.iter_mut().zip(means) {
                 if mean.is_finite() {
@@ -276,13 +286,14 @@ impl History {
                 }
             }
         }
-        let [net, peer, lead] = &series;
+        let [net, peer, lead, transfer] = &series;
         UsualFlow {
             net: median(net).unwrap_or(0.0),
             peer: median(peer).unwrap_or(0.0),
             sigma: lasting_deviation(&peers),
             lead: median(lead).unwrap_or(f64::NAN),
             lead_sigma: MAD_TO_SIGMA * mad(lead).unwrap_or(0.0),
+            transfer: median(transfer).unwrap_or(f64::NAN),
         }
     }
 }

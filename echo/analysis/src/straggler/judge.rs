@@ -364,6 +364,7 @@ impl Judge {
             source: self.source,
             latest: &measured.leads,
             recent: self.recent.leads(),
+            transfers: self.recent.transfers(),
             usual: self.flows.as_ref().map_or(&[][..], |flows| &flows.ranks),
             loss: self.recent.share(),
         }

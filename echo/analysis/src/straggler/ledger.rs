@@ -150,8 +150,28 @@ impl Default for LeadSum {
     }
 }
 
+/// Time of one rank in its sends and receives in one window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TransferSum {
+    /// Sum of their durations, seconds.
+    sum: f64,
+    operations: f64,
+}
+
+impl TransferSum {
+    /// Mean duration, seconds; NaN without operations.
+    pub(super) fn mean(self) -> f64 {
+        self.sum / self.operations
+    }
+
+    fn add(&mut self, sum: f64, operations: f64) {
+        self.sum += sum;
+        self.operations += operations;
+    }
+}
+
 /// Sums of a job in one window. Memory: 8 bytes per slot of a communicator that completed a block,
-/// 24 bytes per rank.
+/// 24 bytes per rank, 16 more with transfers.
 #[derive(Debug, Default)]
 pub(super) struct WindowSums {
     /// By communicator.
@@ -159,6 +179,8 @@ pub(super) struct WindowSums {
     /// By rank of the job: leads of collectives, and of communicators with transfers. Leads of the
     /// same kind of operation are comparable.
     pub(super) leads: [Vec<LeadSum>; 2],
+    /// By rank of the job, of communicators with transfers whose GPUs are timed.
+    pub(super) transfers: Vec<TransferSum>,
 }
 
 impl WindowSums {
@@ -173,6 +195,7 @@ impl WindowSums {
     ) -> Coverage {
         let comparison = block.comparison(comm.usual);
         self.add_leads(comm, block, comparison);
+        self.add_transfers(comm, block);
         update(&mut self.comms, index, |sums| {
             let sums = sums.get_or_insert_default();
             sums.operations += f64::from(block.operations());
@@ -213,8 +236,27 @@ impl WindowSums {
         }
     }
 
+    fn add_transfers(&mut self, comm: &Communicator, block: &MatchedBlock) {
+        if !comm.has_transfers || comm.key.source() != Source::Device {
+            return;
+        }
+        for (slot, row) in block.rows() {
+            if let Some(rank) = comm.members.get(slot).copied().flatten() {
+                let (sum, operations) = (f64::from(row.sum), f64::from(row.count));
+                update(&mut self.transfers, rank as usize, |own| {
+                    own.add(sum, operations);
+                });
+            }
+        }
+    }
+
     /// Adds the sums of a later window.
     pub(super) fn merge(&mut self, later: Self) {
+        for (rank, later) in later.transfers.into_iter().enumerate() {
+            update(&mut self.transfers, rank, |own| {
+                own.add(later.sum, later.operations);
+            });
+        }
         for (index, sums) in later.comms.into_iter().enumerate() {
             if let Some(sums) = sums {
                 update(&mut self.comms, index, |own| {

@@ -77,6 +77,8 @@ pub(super) struct Measured {
     /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown. Where GPUs are
     /// not timed, by how much the host enqueued before the others, with a constant per rank.
     pub(super) leads: Vec<f64>,
+    /// Mean duration of the sends and receives of each rank, seconds; NaN without them.
+    pub(super) transfers: Vec<f64>,
 }
 
 /// Ranks of the job: node of each.
@@ -105,6 +107,7 @@ impl Measured {
             nodes: vec![Flow::default(); placement.nodes],
             node_of: placement.node.to_vec(),
             living: placement.living,
+            transfers: sums.transfers.iter().map(|sum| sum.mean()).collect(),
             ..Self::default()
         };
         measured.paces = Self::paces(sums, comms);

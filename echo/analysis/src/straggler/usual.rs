@@ -33,6 +33,8 @@ pub(super) struct UsualFlow {
     pub(super) lead: f64,
     /// Standard deviation of the lead from entry to entry, seconds.
     pub(super) lead_sigma: f64,
+    /// Median duration of its sends and receives, seconds; NaN without them.
+    pub(super) transfer: f64,
 }
 
 /// Usual waiting by rank and by node, as of the last change of the past.

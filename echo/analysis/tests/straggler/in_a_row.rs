@@ -11,11 +11,12 @@ use crate::score::{Score, Shown, Truth, cost, play, score, seconds};
 
 /// Rank that was slow for 16 to 20 s, and GPU time lost, seconds. Of those with `hosts` in their name
 /// only the instants are known at which the hosts enqueued.
-const CASES: [(&str, &[(u32, f64)]); 8] = [
+const CASES: [(&str, &[(u32, f64)]); 9] = [
     ("ddp-in-a-row", &[(2, 28.5), (1, 12.9), (3, 46.4)]),
     ("fsdp-in-a-row", &[(0, 13.6), (1, 51.2)]),
     ("rl-in-a-row", &[(0, 29.1), (2, 18.2)]),
     ("experts-in-a-row", &[(3, 56.8)]),
+    ("checkpoints-in-a-row", &[(1, 27.5), (0, 19.6)]),
     ("zero-in-a-row", &[(1, 27.8), (2, 55.9)]),
     ("ddp-hosts-in-a-row", &[(1, 34.0), (2, 52.7)]),
     ("fsdp-hosts-in-a-row", &[(3, 25.7), (0, 57.4), (2, 60.4)]),

@@ -76,9 +76,8 @@ const CASES: [Case; 24] = [
     case("ddp4-pulse3", Truth::Rank(3)).at_least(Score::Silent),
     case("lit-neighbour0", Truth::Rank(0)).at_least(Score::Silent),
     case("evals10-healthy", Truth::Nothing),
-    case("pp-neighbour0", Truth::Rank(0))
-        .lost(17.3)
-        .at_least(Score::Unnamed),
+    case("pp-neighbour0", Truth::Rank(0)).lost(17.3),
+    case("pp2-neighbour0", Truth::Rank(0)).lost(18.3),
     case("ddp4-loader2", Truth::Rank(2)).lost(32.6),
     case("ddp4-stop1", Truth::Stall(1))
         .lost(87.5)
