@@ -39,6 +39,7 @@ def main(source, target, k, scale=1):
             r = json.loads(line); calls[r['pid']].append(r['ts']); end = max(end, r['ts'])
         elif '"kind":"delays"' in line: end = max(end, json.loads(line)['ts'])
     rows = [row for row in rows if 'root' not in row[2] or len(roots[row[2]['comm']]) == row[2]['nranks']]  # they take turns
+    if not rows: sys.exit('no operation of the recording can be compared')
     rows.sort(key=lambda x: x[0]); t0 = rows[0][0]; end = max(end, rows[-1][0])
     for done, pid, r in rows:
         lead = r['gpu_start_ns'] - r['host_ns']; lead -= base.setdefault(pid, lead)

@@ -21,7 +21,7 @@
 //! | Is there no past, and does everybody wait for one rank? | `LateWithoutPast`, with a lower bound |
 //! | Is there no loss? | nothing, however long ranks wait: a healthy host-bound job waits as well |
 //! | Does the waiting for one rank, one node or a few ranks explain the loss? | `Rank`, `Node` |
-//! | In a pipeline, is one queue dry while all others grew? Without times of the GPUs: does one host enqueue late? | `Rank` |
+//! | In a pipeline, is one queue dry while all others grew, or do the transfers of one rank wait no more while those of all others do? Without times of the GPUs: does one host enqueue late? | `Rank` |
 //! | Otherwise | `UniformSlowdown`; it becomes a rank when there is evidence |
 //!
 //! **Evidence** is lost time in seconds (`evidence`). Two seconds make a verdict, one where the job is
@@ -81,7 +81,8 @@
 //! # What it cannot do
 //!
 //! - A pipeline with a slow GPU and only grouped transfers: their durations lack the waiting.
-//!   Uniform. Transfers in a communicator of more than two ranks are used for pace and leads only.
+//!   Uniform. Where others are not grouped, as at the beginning and end of a step, those of the slow rank
+//!   become no longer and those of all others do (`dry`): it is named. Transfers in a communicator of more than two ranks are used for pace and leads only.
 //! - Of two late ranks, the faster one hides behind the slower where hosts run ahead. It is named
 //!   when the slower one is repaired.
 //! - A uniform slowdown in which one host stays the slowest for longer than the queues can tell.

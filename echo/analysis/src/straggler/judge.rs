@@ -183,7 +183,8 @@ impl Judge {
         };
         // Where the pace fell as well, the past gives the loss.
         let has_past = self.evidence.largest() != (0.0, 0.0);
-        if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.enough_s && !has_past {
+        let is_enough = alone.waited_s >= rule.alone_enough_s;
+        if alone.past_s <= 2.0 * rule.need_s && is_enough && !has_past {
             let excess = flow.peer - rule.healthy_wait;
             let entry = Entry {
                 from: measured.until - seconds,

@@ -11,12 +11,14 @@ use crate::score::{Score, Shown, Truth, cost, play, score, seconds};
 
 /// Rank that was slow for 16 to 20 s, and GPU time lost, seconds. Of those with `hosts` in their name
 /// only the instants are known at which the hosts enqueued.
-const CASES: [(&str, &[(u32, f64)]); 9] = [
+const CASES: [(&str, &[(u32, f64)]); 11] = [
     ("ddp-in-a-row", &[(2, 28.5), (1, 12.9), (3, 46.4)]),
     ("fsdp-in-a-row", &[(0, 13.6), (1, 51.2)]),
     ("rl-in-a-row", &[(0, 29.1), (2, 18.2)]),
     ("experts-in-a-row", &[(3, 56.8)]),
     ("checkpoints-in-a-row", &[(1, 27.5), (0, 19.6)]),
+    ("pp-dp-in-a-row", &[(0, 35.4), (3, 58.7)]),
+    ("tp-dp-in-a-row", &[(1, 62.5), (2, 43.2)]),
     ("zero-in-a-row", &[(1, 27.8), (2, 55.9)]),
     ("ddp-hosts-in-a-row", &[(1, 34.0), (2, 52.7)]),
     ("fsdp-hosts-in-a-row", &[(3, 25.7), (0, 57.4), (2, 60.4)]),
@@ -33,6 +35,12 @@ fn faults_in_a_row_are_named_and_priced_one_by_one() {
     for (name, faults) in CASES.iter().filter(|(name, _)| name.contains("hosts")) {
         let forms = [1.0, 2.0, 5.0].map(|block_s| read(name).in_blocks_of(block_s));
         cases.extend(forms.map(|form| (*name, form, *faults)));
+    }
+    for (name, faults) in CASES
+        .iter()
+        .filter(|(name, _)| name.ends_with("-dp-in-a-row"))
+    {
+        cases.push((*name, read(name).in_blocks_of(1.0), *faults));
     }
     for (name, recording, faults) in cases {
         let mut incidents = play(&recording, Rule::default());
