@@ -183,7 +183,7 @@ impl Judge {
         };
         // Where the pace fell as well, the past gives the loss.
         let has_past = self.evidence.largest() != (0.0, 0.0);
-        let is_enough = alone.waited_s >= rule.alone_enough_s;
+        let is_enough = alone.waited_s >= 2.0 * rule.enough_s;
         if alone.past_s <= 2.0 * rule.need_s && is_enough && !has_past {
             let excess = flow.peer - rule.healthy_wait;
             let entry = Entry {

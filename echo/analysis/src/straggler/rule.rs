@@ -80,11 +80,10 @@ pub struct Rule {
     /// Without a past: the rank itself waits at most `1 - alone` of what its peers wait.
     pub alone: f64,
     /// Largest share of the time that peers of a healthy job were seen to wait for one rank for 12
-    /// s. What exceeds it is the lower bound of a loss without a past.
+    /// s. What exceeds it is the lower bound of a loss without a past, and twice `enough_s` of it make a
+    /// verdict: 10 s where each waits all the time. The peers of a healthy job with tensor parallelism
+    /// waited 95 % of 7 s for one rank.
     pub healthy_wait: f64,
-    /// Waiting beyond that which makes a verdict without a past, seconds: 10 s where all others wait all the
-    /// time. The peers of a healthy job with tensor parallelism waited 95 % of 7 s for one rank.
-    pub alone_enough_s: f64,
     /// Time without a completed operation that is a stall, seconds.
     pub stall_s: f64,
     /// The same in usual operations: a job of rare operations is not stalled between two.
@@ -124,7 +123,6 @@ impl Default for Rule {
             quiet_s: 12.0,
             alone: 0.97,
             healthy_wait: 0.6,
-            alone_enough_s: 4.0,
             stall_s: 5.0,
             stall_operations: 20.0,
         }
