@@ -128,8 +128,8 @@ fn a_build_fails_when_its_job_became_slow_unless_that_condition_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     replay_ranks(
-        &recording("real-loops/pp-neighbour0"),
-        2,
+        &recording("gpu-extra-rank1"),
+        4,
         &echo,
         "slower",
         "max",

@@ -1,7 +1,7 @@
 //! Detection on recordings of common training loops, with real agents and a real instance: reported
 //! ranks and cost.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::map::assert_agrees;
 use crate::testbed::{Echo, recording, replay_ranks};
@@ -54,12 +54,10 @@ fn a_pipeline_rank_that_shares_its_core_is_reported() {
 }
 
 #[test]
-fn a_pipeline_rank_that_shares_its_gpu_is_a_slowdown_since_grouped_transfers_hide_who_waits() {
+fn a_pipeline_rank_that_shares_its_gpu_is_reported_though_grouped_transfers_hide_who_waits() {
     let (outliers, cost) = answers("pp-neighbour0", 2);
-    assert_eq!(reported(&outliers).len(), 0, "{outliers:#}");
-    let conditions = outliers["conditions"].as_array().unwrap();
-    let kinds: Vec<&Value> = conditions.iter().map(|one| &one["kind"]).collect();
-    assert_eq!(kinds, ["uniform_slowdown"], "{outliers:#}");
+    assert_eq!(reported(&outliers), [0], "{outliers:#}");
+    assert_eq!(outliers["conditions"], json!([]), "{outliers:#}");
     // Measured by the job: 17.3 GPU-seconds.
     let lost = lost_gpu_s(&cost);
     assert!((14.7..=19.9).contains(&lost), "{lost}");
