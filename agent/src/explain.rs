@@ -23,7 +23,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use crate::config::{ExplainArgs, ProbeArgs, TraceArgs};
 use crate::explain::screen::Screen;
 use crate::explain::summary::{HostSummary, Summary};
-use crate::host_conditions::ConditionsBeside;
+use crate::host_conditions::{ConditionsBeside, with_readings};
 use crate::stack_sampling::StackSampling;
 
 /// Smallest number of readings of the kernel's counters per period.
@@ -70,7 +70,7 @@ pub async fn explain(
     let per_process = args.per_process;
     let hosts = if args.files.is_empty() {
         let bar = progress.clone();
-        let (conditions, readings) = ConditionsBeside::new(args.report_period);
+        let (conditions, readings) = ConditionsBeside::new(reading_interval(args.report_period));
         let watch = move |stop: &Stop| {
             let mut host = HostSummary::new(THIS_HOST);
             let (duration, period) = (Some(args.duration), args.report_period);
@@ -90,7 +90,7 @@ pub async fn explain(
             host.limitations = watched?;
             Ok(vec![host])
         };
-        tokio::join!(blocking_until(stop, watch), readings).0?
+        with_readings(blocking_until(stop, watch), readings).await?
     } else {
         let read = move |_: &Stop| args.files.iter().map(|file| read(file, &args)).collect();
         blocking_until(stop, read).await?
@@ -110,7 +110,7 @@ pub async fn explain(
 /// resolves.
 pub async fn trace(args: &TraceArgs, stop: impl Future<Output = ()>) -> Result<(), ExplainError> {
     let args = args.clone();
-    let (conditions, readings) = ConditionsBeside::new(args.report_period);
+    let (conditions, readings) = ConditionsBeside::new(reading_interval(args.report_period));
     let trace = move |stop: &Stop| {
         let mut screen = Screen::new(args.json, args.pid.clone());
         let (duration, period) = (args.duration, args.report_period);
@@ -126,7 +126,7 @@ pub async fn trace(args: &TraceArgs, stop: impl Future<Output = ()>) -> Result<(
             _ => Ok(()),
         }
     };
-    tokio::join!(blocking_until(stop, trace), readings).0
+    with_readings(blocking_until(stop, trace), readings).await
 }
 
 /// Progress of a watch on a terminal.
@@ -157,6 +157,11 @@ async fn blocking_until<T: Send + 'static>(
     joined?
 }
 
+/// Interval at which counters and the GPUs' driver are read.
+fn reading_interval(period: Duration) -> Duration {
+    EVIDENCE_INTERVAL.min(period / READINGS)
+}
+
 /// Watches this host and passes on the reports of each period and the time since the start. Returns
 /// what it cannot see.
 fn watch_host(
@@ -173,7 +178,7 @@ fn watch_host(
     let watch = Watch::start(&settings)?;
     let no_host = watch.health().abilities.no_host;
     let live = Live::new(watch, Processes::new("/proc"), stop.clone());
-    let mut live = live.with_evidence_every(EVIDENCE_INTERVAL.min(period / READINGS));
+    let mut live = live.with_evidence_every(reading_interval(period));
     let started_ns = now_ns();
     let mut explainer = Explainer::new(period);
     let mut stacks = StackSampling::default();

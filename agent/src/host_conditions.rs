@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use fleet_agent_core::event::{Activity, ActivitySample, DelaySample, Delays, Event, TaskTime};
@@ -171,6 +172,19 @@ impl ConditionsBeside {
     /// Takes what was measured since the last call.
     pub(crate) fn take(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.measured.try_recv().ok()).collect()
+    }
+}
+
+/// Runs a command beside its readings, which end with it: a driver that does not answer must not hold up
+/// the end.
+pub(crate) async fn with_readings<T>(
+    command: impl Future<Output = T>,
+    readings: impl Future<Output = ()>,
+) -> T {
+    let mut command = pin!(command);
+    tokio::select! {
+        done = &mut command => done,
+        () = readings => command.await,
     }
 }
 

@@ -19,14 +19,14 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::config::RecordArgs;
 use crate::gpu::{Gpu, Gpus};
-use crate::host_conditions::ConditionsBeside;
+use crate::host_conditions::{ConditionsBeside, with_readings};
 use crate::record::stacks::RecordedStacks;
 use crate::record::summary::Summary;
 
 /// Flush interval of the file, nanoseconds.
 const FLUSH_NS: u64 = 1_000_000_000;
 
-/// Interval at which throttling and sharing of GPUs are read.
+/// Interval at which the sharing of GPUs is read.
 const CONDITIONS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Error of a recording.
@@ -103,7 +103,7 @@ pub async fn record(
             }
         }
     };
-    let (joined, ()) = tokio::join!(recorded, readings);
+    let joined = with_readings(recorded, readings).await;
     joined.unwrap_or_else(|error| (Summary::default(), Err(error.into())))
 }
 
@@ -193,6 +193,7 @@ impl Session {
             stacks.sample(&polled, &mut recorder, is_last);
             let sums = read_counters(&watch, &mut recorder, &mut stacks, &polled);
             let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
+            read_conditions(&mut conditions, &mut recorder, self.summary.processes);
             for pid in polled.exited.into_iter().chain(polled.detached) {
                 conditions.remove_process(pid);
                 if recorder.take_observed(pid) {
@@ -211,7 +212,6 @@ impl Session {
                 }
                 file.size()
             });
-            read_conditions(&mut conditions, &mut recorder, self.summary.processes);
             self.summary.processes = recorder.processes().len();
             self.summary.unranked = recorder.unranked().len();
             self.summary.counts = recorder.counts();

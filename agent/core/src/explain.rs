@@ -309,7 +309,10 @@ impl ProcessState {
                     since_ns: held.since_ns,
                     links: links::links(cause, &seen, period_ns)
                         .into_iter()
-                        .chain(links::of_peers(cause, share, reference))
+                        .chain(
+                            links::of_peers(cause, share, reference)
+                                .filter(|_| is_fault(cause, share)),
+                        )
                         .collect(),
                     place: held.place.clone(),
                     advice: links::advice(cause, pid, &seen, period_ns),
@@ -378,8 +381,12 @@ fn required_periods(cause: Cause) -> u32 {
     }
 }
 
+fn is_fault(cause: Cause, share: f64) -> bool {
+    cause.is_fault() && share >= FLOOR_OF_ALL
+}
+
 fn stands_out(cause: Cause, share: f64, reference: Reference) -> bool {
-    if cause.is_fault() && share >= FLOOR_OF_ALL {
+    if is_fault(cause, share) {
         return true;
     }
     match reference {

@@ -86,7 +86,7 @@ fn add_times(open: &mut OpenSums, operation: &GpuOperation, first_lead_ns: &mut 
     let duration_ms = millis(span.stop_ns - span.start_ns);
     if operation.op.waits_for_all() {
         open.times.add(duration_ms, lead_ms);
-    } else if let Some(root) = operation.root {
+    } else if let Some(root) = operation.root.filter(|root| *root < operation.nranks) {
         open.rooted.add(root, duration_ms, lead_ms);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a thread waits in the kernel while nothing can interrupt it: for a disk, a network file system
+//! Where a thread waits in the kernel while nothing but SIGKILL can interrupt it (state D): for a disk, a network file system
 //! or a driver. In other states the function of the program that called the kernel says it all.
 
 use std::fs;

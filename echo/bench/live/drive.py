@@ -294,7 +294,9 @@ def reduce(recording, target):
     script = script if script.exists() else HERE / "reduce.py"
     for exponent in range(2, 12):
         reduced = subprocess.run(["nice", sys.executable, str(script), str(recording), str(target), str(exponent)], check=False)
-        if reduced.returncode or target.stat().st_size < 65_000:
+        if reduced.returncode:
+            return print(f"{recording} is kept: it could not be reduced")
+        if target.stat().st_size < 65_000:
             break
     recording.unlink()
 

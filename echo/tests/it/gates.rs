@@ -127,13 +127,7 @@ fn a_build_fails_on_more_stragglers_than_allowed() {
 fn a_build_fails_when_its_job_became_slow_unless_that_condition_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
-    replay_ranks(
-        &recording("gpu-extra-rank1"),
-        4,
-        &echo,
-        "slower",
-        "max",
-    );
+    replay_ranks(&recording("gpu-extra-rank1"), 4, &echo, "slower", "max");
     let limit = "outliers --cluster slower --window all --max 4";
     assert_outcome(&echo, limit, 1, &["FAIL slower", "conditions: "]);
     let kinds = "uniform_slowdown,network,stall,hang";

@@ -87,14 +87,6 @@ impl Op {
         }
     }
 
-    /// Returns whether one rank gives what the others get, or gets what they give.
-    pub fn is_rooted(self) -> bool {
-        matches!(
-            self,
-            Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter
-        )
-    }
-
     /// Returns whether all ranks of the communicator take part, so that the operation has a
     /// sequence number.
     pub fn is_collective(self) -> bool {

@@ -106,9 +106,12 @@ impl Cause {
         self.block_reason().is_some() && !matches!(self, Self::PageFaults)
     }
 
-    /// Returns whether no healthy process loses time to it, neither by what it does nor by its calls.
+    /// Returns whether no healthy process loses much time to it. Ranks of some jobs share a GPU on purpose.
     pub(super) const fn is_fault(self) -> bool {
-        !self.is_usual() && !self.is_call() && !matches!(self, Self::OwnCode)
+        matches!(
+            self,
+            Self::CpuContention | Self::CgroupThrottling | Self::Interrupts | Self::PageFaults
+        )
     }
 
     /// Returns whether it is a kind of GPU library calls.

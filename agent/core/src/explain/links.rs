@@ -81,9 +81,11 @@ pub(super) fn of_peers(cause: Cause, share: f64, reference: Reference) -> Option
     let peers = percent(peers);
     Some(match cause {
         Cause::CpuContention => {
-            format!("its peers lose {peers} of their time alike: the whole host is short of CPU")
+            format!(
+                "its peers lose {peers} as well: their host, or the CPUs that they share, is short of CPU"
+            )
         }
-        _ => format!("its peers lose {peers} of their time alike: it is no matter of this process"),
+        _ => format!("its peers lose {peers} as well: it is no matter of this process alone"),
     })
 }
 

@@ -217,7 +217,7 @@ fn a_host_that_is_short_of_cpu_is_explained_though_all_ranks_suffer() {
         );
         let last = chain.links.last().map(String::as_str);
         let expected = format!(
-            "its peers lose {of_peers:.1} % of their time alike: the whole host is short of CPU"
+            "its peers lose {of_peers:.1} % as well: their host, or the CPUs that they share, is short of CPU"
         );
         assert_eq!(last, Some(expected.as_str()));
         assert!(chain.links[0].starts_with("node_exporter ran"), "{chain:?}");

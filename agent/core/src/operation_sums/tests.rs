@@ -187,10 +187,10 @@ fn transfers_are_counted_apart_from_collectives() {
 
 #[test]
 fn operations_with_a_root_are_summed_if_all_ranks_take_turns() {
-    let broadcasts = |turns: u32| {
+    let broadcasts = |roots: &[u32]| {
         let mut sums = OperationSums::default();
         for seq in 0..16 {
-            let root = u32::try_from(seq).unwrap() % turns;
+            let root = roots[usize::try_from(seq).unwrap() % roots.len()];
             let is_rooted = seq >= 8;
             sums.record(&GpuOperation {
                 op: if is_rooted {
@@ -208,7 +208,12 @@ fn operations_with_a_root_are_summed_if_all_ranks_take_turns() {
             .map(|(.., count)| count)
             .sum::<u64>()
     };
-    assert_eq!([broadcasts(4), broadcasts(3), broadcasts(1)], [16, 8, 8]);
+    assert_eq!(broadcasts(&[0, 1, 2, 3]), 16);
+    for roots in [&[0, 1, 2][..], &[0], &[0, 1, 2, 7]] {
+        assert_eq!(broadcasts(roots), 8, "{roots:?}");
+    }
+    // Each was the root, but one of them mostly.
+    assert_eq!(broadcasts(&[0, 0, 0, 0, 0, 1, 2, 3]), 8);
 }
 
 #[test]

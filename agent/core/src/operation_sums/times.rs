@@ -1,8 +1,11 @@
 //! Times of operations of a block.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::signal::{Lead, Summary};
+
+/// Largest ratio of the numbers of operations of two roots: shards have parameters of different size.
+const MOST_TURNS: u64 = 4;
 
 /// Durations of operations, and how long before their start they were enqueued.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,21 +52,23 @@ impl Times {
 #[derive(Debug, Clone, Default)]
 pub(super) struct RootedTimes {
     times: Times,
-    /// Ranks that were the root.
-    roots: BTreeSet<u32>,
+    /// Number of operations by rank that was the root.
+    roots: BTreeMap<u32, u64>,
 }
 
 impl RootedTimes {
     /// Adds an operation.
     pub(super) fn add(&mut self, root: u32, duration_ms: f64, lead_ms: f64) {
-        self.roots.insert(root);
+        *self.roots.entry(root).or_default() += 1;
         self.times.add(duration_ms, lead_ms);
     }
 
-    /// Returns the times if each of the `size` ranks was the root, as with sharded optimizers: then all
-    /// have the same advantage, and their times can be compared. None otherwise.
+    /// Returns the times if the `size` ranks took turns as the root, as with sharded optimizers: then all have
+    /// about the same advantage, and their times can be compared. None otherwise.
     pub(super) fn of_turns(&self, size: u32) -> Times {
-        if self.roots.len() as u64 == u64::from(size) {
+        let turns = || self.roots.values().copied();
+        let (least, most) = (turns().min().unwrap_or(0), turns().max().unwrap_or(0));
+        if self.roots.len() as u64 == u64::from(size) && most <= MOST_TURNS.saturating_mul(least) {
             self.times
         } else {
             Times::default()

@@ -106,7 +106,9 @@ pub(super) fn event(record: &PluginRecord) -> Option<Event> {
                 nranks,
                 nth: record.nth,
                 op,
-                root: u32::try_from(record.peer).ok().filter(|_| op.is_rooted()),
+                root: u32::try_from(record.peer)
+                    .ok()
+                    .filter(|_| !op.waits_for_all()),
                 seq: record.seq,
                 nccl_seq: (record.what == COLLECTIVE).then_some(record.nccl_seq),
                 count: record.count,

@@ -325,7 +325,7 @@ fn operation(record: &CallRecord, op: Op) -> Arguments {
         datatype: Some(record.datatype),
         reduce_op: reduces.then_some(record.reduce_op),
         peer: (!op.is_collective()).then_some(record.peer),
-        root: op.is_rooted().then_some(record.peer),
+        root: (!op.waits_for_all()).then_some(record.peer),
         stream: Some(hex(record.handle)),
         ..Arguments::default()
     }

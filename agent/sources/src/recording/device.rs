@@ -107,7 +107,7 @@ impl Row<'_> {
         }
         Ok(ParsedRow {
             op,
-            root: self.root.filter(|_| op.is_rooted()),
+            root: self.root.filter(|_| !op.waits_for_all()),
             comm_id: u64::from_str_radix(&self.comm, 16)
                 .ok()
                 .ok_or("row with a comm that is not a number")?,

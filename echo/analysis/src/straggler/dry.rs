@@ -64,11 +64,15 @@ impl Leads<'_> {
         }
     }
 
-    /// The one rank whose transfers have not become longer, while those of all others have: its GPU comes
-    /// late to them, and the others wait. Only those that are not grouped contain the waiting, so this
-    /// tells who, but not how long.
+    /// The one rank whose transfers are much shorter than those of all others, which have become longer, each
+    /// compared with its past: its GPU comes late to them, and the others wait. Only those that are not
+    /// grouped contain the waiting, so this tells who, but not how long.
     fn waits_no_more(&self, rule: &Rule) -> Option<usize> {
         let transfer = |usual: &UsualFlow| usual.transfer;
+        let mut now = self.transfers.iter().zip(self.usual);
+        if !now.all(|(now, usual)| now.is_finite() || !usual.transfer.is_finite()) {
+            return None;
+        }
         low_rank(&self.transfers, self.usual, transfer, (LONGER, rule))
     }
 
@@ -188,6 +192,27 @@ mod tests {
         assert_eq!(dry(Source::Device, own, false), Some(1));
         assert_eq!(dry(Source::Device, [0.05, 0.018, 0.06, 0.03], false), None);
         assert_eq!(dry(Source::Device, [0.05, 0.03, 0.06, 0.041], false), None);
+    }
+
+    #[test]
+    fn the_rank_whose_transfers_wait_no_more_is_named_if_those_of_all_others_last_longer() {
+        let usual = [UsualFlow {
+            transfer: 0.002,
+            ..USUAL
+        }; 4];
+        let named = |transfers: [f64; 4]| {
+            let leads = Leads {
+                transfers: transfers.to_vec(),
+                usual: &usual,
+                ..leads(Source::Device, [0.02; 4])
+            };
+            leads.dry((true, false), &Rule::default())
+        };
+        assert_eq!(named([0.005, 0.0001, 0.004, 0.006]), Some(1));
+        assert_eq!(named([0.005, 0.0001, 0.002, 0.006]), None);
+        assert_eq!(named([0.005, 0.005, 0.004, 0.006]), None);
+        // Of a rank that reports no transfers it is not known.
+        assert_eq!(named([0.005, 0.0001, f64::NAN, 0.006]), None);
     }
 
     #[test]

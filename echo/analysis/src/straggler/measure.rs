@@ -107,7 +107,9 @@ impl Measured {
             nodes: vec![Flow::default(); placement.nodes],
             node_of: placement.node.to_vec(),
             living: placement.living,
-            transfers: sums.transfers.iter().map(|sum| sum.mean()).collect(),
+            transfers: (0..placement.node.len())
+                .map(|rank| sums.transfers.get(rank).map_or(f64::NAN, |sum| sum.mean()))
+                .collect(),
             ..Self::default()
         };
         measured.paces = Self::paces(sums, comms);

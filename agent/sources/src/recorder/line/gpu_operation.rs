@@ -13,7 +13,7 @@ pub(super) struct GpuOperationFields {
     comm_nth: u32,
     func: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    root: Option<i32>,
+    root: Option<u32>,
     count: u64,
     rank: u32,
     nranks: u32,
@@ -33,7 +33,9 @@ impl GpuOperationFields {
             comm_seq: record.seq,
             comm_nth: record.nth,
             func: op.name(),
-            root: op.is_rooted().then_some(record.peer),
+            root: u32::try_from(record.peer)
+                .ok()
+                .filter(|_| !op.waits_for_all()),
             count: record.count,
             rank: record.rank,
             nranks: record.nranks,
