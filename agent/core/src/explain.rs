@@ -38,8 +38,6 @@ const FLOOR: f64 = 0.03;
 const FLOOR_ALONE: f64 = 0.05;
 /// Smallest ratio to the reference.
 const MULTIPLE: f64 = 2.0;
-/// Share that is a fault though the reference is as large: a whole host can be short of CPU.
-const FLOOR_OF_ALL: f64 = 0.2;
 /// Periods in a row in which a share has to stand out.
 const PERIODS: u32 = 2;
 /// The same for calls, of which every process makes many while it starts.
@@ -311,7 +309,7 @@ impl ProcessState {
                         .into_iter()
                         .chain(
                             links::of_peers(cause, share, reference)
-                                .filter(|_| is_fault(cause, share)),
+                                .filter(|_| cause.is_fault(share)),
                         )
                         .collect(),
                     place: held.place.clone(),
@@ -381,12 +379,8 @@ fn required_periods(cause: Cause) -> u32 {
     }
 }
 
-fn is_fault(cause: Cause, share: f64) -> bool {
-    cause.is_fault() && share >= FLOOR_OF_ALL
-}
-
 fn stands_out(cause: Cause, share: f64, reference: Reference) -> bool {
-    if is_fault(cause, share) {
+    if cause.is_fault(share) {
         return true;
     }
     match reference {

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::event::BlockReason;
 
+/// Share from which a loss is a fault though the peers, or the past, lose as much.
+const FLOOR_OF_ALL: f64 = 0.2;
+
 /// Functions that allocate or free GPU memory, by the beginnings of their names.
 const MEMORY: [&str; 8] = [
     "cudaMalloc",
@@ -106,12 +109,14 @@ impl Cause {
         self.block_reason().is_some() && !matches!(self, Self::PageFaults)
     }
 
-    /// Returns whether no healthy process loses much time to it. Ranks of some jobs share a GPU on purpose.
-    pub(super) const fn is_fault(self) -> bool {
-        matches!(
+    /// Returns whether no healthy process loses this share of its time to it, whatever its peers lose: a
+    /// whole host can be short of CPU. Ranks of some jobs share a GPU on purpose.
+    pub(super) fn is_fault(self, share: f64) -> bool {
+        let is_never_healthy = matches!(
             self,
             Self::CpuContention | Self::CgroupThrottling | Self::Interrupts | Self::PageFaults
-        )
+        );
+        is_never_healthy && share >= FLOOR_OF_ALL
     }
 
     /// Returns whether it is a kind of GPU library calls.
