@@ -54,8 +54,8 @@ check: ## all that a change has to pass: format, lints, documentation, tests; ab
 		echo "== $$step: $$(($$(date +%s) - from)) s"; \
 	done; echo "All passed in $$(($$(date +%s) - begin)) s."
 
-# Two tests more than cores: those with probes run one after the other, and many others mostly wait.
-beside_waits = --test-threads $$(($$(nproc) + 2))
+# Four tests more than cores: those with probes run one after the other, and many others mostly wait.
+beside_waits = --test-threads $$(($$(nproc) + 4))
 
 test: ## all tests that can run on this machine; says which cannot, and why
 	@$(call need,curl,the commands of the README are tests: apt-get install curl)

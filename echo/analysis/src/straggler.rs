@@ -118,6 +118,7 @@ mod member;
 mod open_incidents;
 mod queues;
 mod spread;
+mod stages;
 mod stall;
 mod usual;
 

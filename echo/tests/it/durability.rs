@@ -54,12 +54,12 @@ fn copies(events: &[Value]) -> BTreeMap<String, u32> {
     copies
 }
 
-fn start_agents(echo: &Echo, speed: &str) -> Vec<Child> {
+fn start_agents(echo: &Echo) -> Vec<Child> {
     (0..4)
         .map(|rank| {
             let mut command =
                 replay_command(&recording("host-sleep-rank2"), rank, &echo.otlp, CLUSTER);
-            command.args(["--speed", speed]).spawn().unwrap()
+            command.args(["--speed", "8"]).spawn().unwrap()
         })
         .collect()
 }
@@ -74,7 +74,7 @@ fn every_acknowledged_point_is_stored_exactly_once_after_sigkill() {
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve(&db);
     let otlp = echo.otlp.clone();
-    let agents = start_agents(&echo, "4");
+    let agents = start_agents(&echo);
     wait_for("the first events to be stored", || {
         history(&echo).len() > 100
     });

@@ -6,6 +6,7 @@ use crate::straggler::bill::{Bill, Entry, RIPPLE};
 use crate::straggler::culprits::{Explanation, Rise, is_whole, several, single};
 use crate::straggler::measure::{Flow, Measured};
 use crate::straggler::rule::Rule;
+use crate::straggler::stages::{self, Source};
 use crate::straggler::usual::{Loss, Usual, UsualFlow, beyond};
 
 /// Time constant, seconds, with which the memory of a loss decays while nothing is lost.
@@ -16,6 +17,10 @@ pub(super) const MOST_AT_ONCE: f64 = 0.6;
 
 /// Evidence that a second without a loss takes away, at least, seconds.
 const QUIET: f64 = 0.06;
+
+/// Shortest time of a loss that no rank explains, seconds: a checkpoint is no fault, though it takes all
+/// of the time.
+const LEAST_ALONE_S: f64 = 5.0;
 
 /// Subject of an incident; ranks and nodes by their index in the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +71,11 @@ impl Evidence {
             // One pause is no fault, however long.
             let more = seconds * evidence(share, usual.allowance);
             let enough_s = enough_s(*subject, usual);
-            let more = more.min(MOST_AT_ONCE * enough_s);
+            let most = match subject {
+                Subject::Unexplained => MOST_AT_ONCE.min(seconds / LEAST_ALONE_S),
+                Subject::Rank(_) | Subject::Node(_) => MOST_AT_ONCE,
+            };
+            let more = more.min(most * enough_s);
             score.lost = (score.lost + more).clamp(0.0, 2.0 * enough_s);
         }
     }
@@ -237,6 +246,11 @@ impl Recent {
         means(&self.transfers)
     }
 
+    /// Of the ranks that are late together, the one that is late by itself.
+    pub(super) fn source(&self, usual: &[UsualFlow], rule: &Rule) -> Source {
+        stages::source(self.loss, &self.ranks, (&self.transfers(), usual), rule)
+    }
+
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
@@ -272,10 +286,11 @@ fn fade(rises: &mut Vec<Rise>, kept: f64, flows: &[Flow], usual: &[UsualFlow], l
 }
 
 /// Finds what explains the recent loss: one rank, else one node, else a few ranks. Several ranks
-/// are not told where there are transfers, whose durations may lack the waiting.
+/// are not told where there are transfers, whose durations may lack the waiting; of those that are late
+/// together, the transfers tell the source.
 pub(super) fn explain(
     recent: &Recent,
-    node_of: &[u32],
+    (node_of, usual): (&[u32], &[UsualFlow]),
     has_transfers: bool,
     rule: &Rule,
 ) -> Explanation {
@@ -283,9 +298,15 @@ pub(super) fn explain(
         let totals = named.iter().filter_map(|at| rises.get(*at));
         totals.map(|rise| rise.total).sum::<f64>() >= rule.explain_all * recent.total
     };
-    if let Some(rank) = single(recent.loss, &recent.ranks, rule)
-        && lasts(&recent.ranks, &[rank])
-    {
+    let source = recent.source(usual, rule);
+    let is_all = |rise: &Rise| rise.total >= rule.explain_all * recent.total;
+    let named = match source {
+        Source::Certain(rank) => Some(rank).filter(|_| recent.ranks.iter().any(is_all)),
+        Source::Likely(_) | Source::Unknown => single(recent.loss, &recent.ranks, rule)
+            .filter(|rank| source.allows(*rank))
+            .filter(|rank| lasts(&recent.ranks, &[*rank])),
+    };
+    if let Some(rank) = named {
         return Explanation::Ranks(vec![(rank, 1.0)]);
     }
     if let Some(node) = single(recent.loss, &recent.nodes, rule)
@@ -316,7 +337,41 @@ pub(super) fn subjects(explanation: &Explanation) -> Vec<(Subject, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::evidence;
+    use super::{Entry, Evidence, Subject, Usual, evidence};
+
+    /// Returns true if losses that no rank explains, each of an evaluation of 2 s of a steady job, make a
+    /// verdict.
+    fn is_verdict(losses: impl IntoIterator<Item = f64>) -> bool {
+        let usual = Usual {
+            allowance: 0.02,
+            enough_s: 1.0,
+            enough_alone_s: 1.2,
+            ..Usual::default()
+        };
+        let mut evidence = Evidence::default();
+        losses.into_iter().any(|loss| {
+            let entry = Entry {
+                from: 0.0,
+                to: 2.0,
+                loss,
+                weight: 1.0,
+                gpu_s: 0.0,
+                waited: 0.0,
+                late: 0.0,
+            };
+            let found = [(Subject::Unexplained, entry)];
+            evidence.count(if loss > 0.0 { &found } else { &[] }, 2.0, &usual);
+            !evidence.sufficient(&usual).is_empty()
+        })
+    }
+
+    #[test]
+    fn a_pause_of_all_ranks_is_no_slowdown_and_a_small_loss_of_20_s_is_one() {
+        assert!(!is_verdict([0.0, 0.9, 0.9, 0.0, 0.0]));
+        assert!(is_verdict([0.0, 0.9, 0.9, 0.9]));
+        assert!(is_verdict([0.09; 10]));
+        assert!(!is_verdict([0.05; 10]));
+    }
 
     #[test]
     fn a_pause_once_in_a_minute_is_forgotten_and_a_loss_in_a_quarter_of_the_time_adds_up() {

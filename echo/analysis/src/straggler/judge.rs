@@ -113,8 +113,13 @@ impl Judge {
                 self.lateness.forget(rank);
             }
         }
+        let was_shared = self.episode.is_shared();
         if self.episode.pause(measured.until, PAUSE_S) {
             self.recent.clear();
+            if was_shared {
+                // Everybody was slow, so the waiting of that time names nobody after it either.
+                self.lateness.forget_unnamed();
+            }
         }
         if self.episode.has_ended(measured.until, self.rule.quiet_s) {
             self.episode = Episode::default();
@@ -228,7 +233,8 @@ impl Judge {
             let subject = Subject::Rank(rank);
             let named = Explanation::Ranks(vec![(rank, 1.0)]);
             let explanation = queues.correct(named.clone(), &self.episode, &measured.node_of);
-            if explanation == named && self.incidents.may_name(subject) {
+            let is_source = self.recent.source(&flows.ranks, &self.rule).allows(rank);
+            if explanation == named && is_source && self.incidents.may_name(subject) {
                 self.incidents.open(subject, measured.until, bill);
                 self.evidence.forget(Subject::Unexplained);
                 self.lateness.name(rank);
@@ -344,7 +350,8 @@ impl Judge {
         }
         let recent = &self.recent;
         let queues = Queues::new(self.source, &measured.leads, &flows.ranks, usual);
-        let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
+        let past = (measured.node_of.as_slice(), sides.0);
+        let explanation = explain(recent, past, has_transfers, &self.rule);
         self.episode
             .add(&queues, &explanation, loss, measured.until);
         let explanation = queues.correct(explanation, &self.episode, &measured.node_of);

@@ -164,6 +164,12 @@ impl Lateness {
         self.named = self.named.filter(|named| *named != rank);
     }
 
+    /// Forgets all ranks but the one that was named.
+    pub(super) fn forget_unnamed(&mut self) {
+        let named = self.named;
+        self.ranks.retain(|rank, _| Some(*rank) == named);
+    }
+
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         *self = Self::default();

@@ -74,7 +74,7 @@ pub(super) struct Measured {
     pub(super) living: usize,
     /// Share of the operations that were compared, 0 to 1.
     pub(super) compared: f64,
-    /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown. Where GPUs are
+    /// Mean lead by rank above the smallest so far, seconds; NaN if unknown. Where GPUs are
     /// not timed, by how much the host enqueued before the others, with a constant per rank.
     pub(super) leads: Vec<f64>,
     /// Mean duration of the sends and receives of each rank, seconds; NaN without them.
@@ -248,40 +248,73 @@ fn slots<'a>(
     })
 }
 
-/// Smallest leads of one rank: the offset between the clocks of its GPU and its host.
+/// Smallest lead of one rank: the offset between the clocks of its GPU and its host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeadFloor {
-    current: f64,
-    previous: f64,
-    since: f64,
+    least: f64,
+    at: f64,
 }
 
-/// Time after which a smallest lead is forgotten, at least once and at most twice, seconds. Clocks
-/// that drift by 20 ppm move by 1.2 ms in it.
-const FLOOR_S: f64 = 30.0;
+/// Largest rate at which two clocks of a host drift apart. The smallest lead so far rises by it, so that
+/// an offset that grows is followed, and a queue that is not empty for minutes keeps its length.
+const MOST_DRIFT: f64 = 2e-4;
 
 impl Default for LeadFloor {
     fn default() -> Self {
         Self {
-            current: f64::INFINITY,
-            previous: f64::INFINITY,
-            since: f64::NEG_INFINITY,
+            least: f64::INFINITY,
+            at: 0.0,
         }
     }
 }
 
 impl LeadFloor {
-    /// Mean lead of an evaluation that ends at `now` above the smallest of the past minute,
-    /// seconds; NaN without operations.
+    /// Mean lead of an evaluation that ends at `now` above the smallest so far, seconds; NaN without
+    /// operations.
     pub(super) fn above(&mut self, lead: LeadSum, now: f64) -> f64 {
         if lead.operations <= 0.0 {
             return f64::NAN;
         }
-        if now - self.since >= FLOOR_S {
-            (self.previous, self.current) = (self.current, f64::INFINITY);
-            self.since = now;
+        self.least = MOST_DRIFT
+            .mul_add(now - self.at, self.least)
+            .min(lead.least);
+        self.at = now;
+        lead.mean() - self.least
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LeadFloor;
+    use crate::straggler::ledger::LeadSum;
+
+    /// Lead of one operation after so many seconds.
+    fn after(floor: &mut LeadFloor, now: f64, lead: f64) -> f64 {
+        let sum = LeadSum {
+            operations: 1.0,
+            sum: lead,
+            least: lead,
+        };
+        floor.above(sum, now)
+    }
+
+    #[test]
+    fn a_queue_that_is_not_empty_for_minutes_keeps_its_length() {
+        let mut floor = LeadFloor::default();
+        after(&mut floor, 0.0, 5.0);
+        let mut lead = |now: f64| after(&mut floor, now, 5.4);
+        assert!((lead(10.0) - 0.4).abs() < 0.01);
+        assert!((lead(130.0) - 0.4).abs() < 0.03);
+    }
+
+    #[test]
+    fn clocks_that_drift_apart_do_not_make_a_queue_longer() {
+        for drift in [-1e-4, 1e-4] {
+            let mut floor = LeadFloor::default();
+            for second in 0..600 {
+                let lead = after(&mut floor, f64::from(second), f64::from(second) * drift);
+                assert!(lead.abs() < 1e-9, "{lead} s after {second} s");
+            }
         }
-        self.current = self.current.min(lead.least);
-        lead.mean() - self.current.min(self.previous)
     }
 }

@@ -142,8 +142,8 @@ impl Episode {
     pub(super) fn add(&mut self, queues: &Queues, found: &Explanation, loss: Loss, now: f64) {
         let seconds = loss.seconds;
         match queues.common(&found.ranks()) {
-            Change::Grew => self.filled_s += seconds,
-            Change::Fell => self.slow_s += seconds,
+            Change::Grew => self.filled_s += loss.share * seconds,
+            Change::Fell => self.slow_s += loss.share * seconds,
             Change::Unknown => {}
         }
         self.lossy_s += seconds;

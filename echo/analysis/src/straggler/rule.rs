@@ -44,8 +44,7 @@ pub struct Rule {
     /// drift `-a`, variance `V` per second and a false alarm rate of `exp(-L)` per independent
     /// piece (Siegmund 1985), with L = 14, `V` = 25 s sigma^2 and `a` = 2 sigma.
     pub enough_per_sigma_s: f64,
-    /// The same for a loss that no rank explains, with L = 8: `enough_s` and `known_s` guard it as
-    /// well.
+    /// The same for a loss that no rank explains, with L = 10.5.
     pub enough_alone_per_sigma_s: f64,
     /// Evidence as a multiple of what the healthy past itself reaches by recurring work.
     pub enough_peaks: f64,
@@ -107,7 +106,7 @@ impl Default for Rule {
             most_allowance: 0.12,
             allowance_sigmas: 2.0,
             enough_per_sigma_s: 87.0,
-            enough_alone_per_sigma_s: 52.0,
+            enough_alone_per_sigma_s: 68.0,
             enough_peaks: 1.5,
             root: 1.5,
             explain: 0.7,

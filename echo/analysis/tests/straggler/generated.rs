@@ -84,12 +84,17 @@ fn generated_loops_name_the_culprit_and_no_other_rank() {
         let tally = tally(kind, 0..10, true);
         report(kind, &tally);
         let [right, unnamed, silent, wrong] = tally.scores;
-        // A whole fleet of slow hosts, the slowest of which stays the same, is the one case of doubt.
-        let most_wrong = if kind == Kind::Uniform { 2 } else { 0 };
-        assert!(wrong <= most_wrong, "{kind:?}: {wrong} wrong");
+        assert_eq!(wrong, 0, "{kind:?}");
+        // Of two late ranks the less late one may be hidden, and without a past the waiting has to exceed
+        // that of healthy jobs.
+        let least = match kind {
+            Kind::FirstStep | Kind::TwoCulprits => 0.7,
+            _ => 0.9,
+        };
+        let all = right + unnamed + silent + wrong;
         assert!(
-            5 * right >= 2 * (right + unnamed + silent + wrong),
-            "{kind:?}: {right} right"
+            f64::from(right) >= least * f64::from(all),
+            "{kind:?}: {right} of {all}"
         );
     }
 }

@@ -107,7 +107,7 @@ impl Fleet {
             .args(["--endpoint", "https://10.77.{shard}.1:4317"])
             .args(["--shards", &shards.to_string(), "--cluster", cluster])
             .args(["--tls-ca", &self.path("tls/ca.pem"), "--node-per-rank"])
-            .args(["--block-target", "200ms", "--speed", "4", "--json"])
+            .args(["--block-target", "200ms", "--speed", "8", "--json"])
             .args(["--start-at", "2026-11-01T12:00:00Z"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
