@@ -30,6 +30,7 @@ mod hang;
 pub mod help;
 pub mod history;
 pub mod host;
+pub mod job;
 pub mod lake;
 pub mod mcp;
 pub mod offline;

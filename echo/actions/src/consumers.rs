@@ -9,6 +9,8 @@ mod agents;
 mod alertmanager;
 mod http;
 mod kubernetes;
+mod pagerduty;
+mod slack;
 mod slurm;
 mod time;
 mod webhook;
@@ -17,6 +19,8 @@ mod webhook;
 pub fn sender(destination: &Destination) -> Arc<dyn Consumer> {
     match destination {
         Destination::Webhook(own) => Arc::new(webhook::WebhookSender::new(own.clone())),
+        Destination::Slack(own) => Arc::new(slack::SlackSender::new(own.clone())),
+        Destination::PagerDuty(own) => Arc::new(pagerduty::PagerDutySender::new(own.clone())),
         Destination::Alertmanager(own) => {
             Arc::new(alertmanager::AlertmanagerSender::new(own.clone()))
         }

@@ -1,6 +1,7 @@
 //! Facts about an incident that consumers receive.
 
 use echo_core::model::detector_output::{CauseClass, Severity};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 /// Why a rank is to blame.
@@ -99,6 +100,16 @@ impl Notice {
             "{} {} {} {}",
             self.incident_id, self.node, self.severity, self.class
         )
+    }
+
+    /// Address of the incident's page on a server with this address.
+    pub fn page(&self, server: Option<&str>) -> Option<String> {
+        let server = server?.trim_end_matches('/');
+        let cluster = utf8_percent_encode(&self.cluster, NON_ALPHANUMERIC);
+        Some(format!(
+            "{server}/clusters/{cluster}/incidents/{}",
+            self.incident_id
+        ))
     }
 
     /// Describes the culprit in one line, for messages of consumers.

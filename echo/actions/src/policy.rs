@@ -84,6 +84,10 @@ impl Mode {
 pub enum Destination {
     /// URL that receives signed JSON.
     Webhook(Webhook),
+    /// Channel of Slack, or of what takes its messages.
+    Slack(Slack),
+    /// Service of PagerDuty.
+    PagerDuty(PagerDuty),
     /// Alertmanager of Prometheus.
     Alertmanager(Alertmanager),
     /// Nodes of a Kubernetes cluster.
@@ -99,6 +103,8 @@ impl Destination {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
+            Self::Slack(_) => "slack",
+            Self::PagerDuty(_) => "pagerduty",
             Self::Alertmanager(_) => "alertmanager",
             Self::Kubernetes(_) => "kubernetes",
             Self::Slurm(_) => "slurm",
@@ -113,7 +119,7 @@ impl Destination {
 
     /// Returns true if changes of an incident are reported.
     pub const fn takes_changes(&self) -> bool {
-        !matches!(self, Self::Slurm(_))
+        !matches!(self, Self::Slack(_) | Self::Slurm(_))
     }
 
     /// Interval at which an open incident is reported again; `None` if that is not necessary.
@@ -121,7 +127,11 @@ impl Destination {
         match self {
             Self::Alertmanager(_) => Some(Duration::from_mins(1)),
             Self::Kubernetes(_) => Some(Duration::from_mins(5)),
-            Self::Webhook(_) | Self::Slurm(_) | Self::Agents(_) => None,
+            Self::Webhook(_)
+            | Self::Slack(_)
+            | Self::PagerDuty(_)
+            | Self::Slurm(_)
+            | Self::Agents(_) => None,
         }
     }
 }
@@ -136,6 +146,37 @@ pub struct Webhook {
     pub secret_file: PathBuf,
     /// Certificate authorities, instead of those of the system.
     pub ca_file: Option<PathBuf>,
+}
+
+/// Channel of Slack: a message when an incident is raised and when it is cleared.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slack {
+    /// File with the address of the incoming webhook, which is a secret.
+    pub url_file: PathBuf,
+    /// Address of Echo as people reach it, for a link to the incident.
+    pub page_url: Option<String>,
+    /// Certificate authorities, instead of those of the system.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Service of PagerDuty.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagerDuty {
+    /// File with the routing key of an integration with the Events API, version 2.
+    pub routing_key_file: PathBuf,
+    /// Address of the API; another one for the service region EU.
+    #[serde(default = "pagerduty_api")]
+    pub url: String,
+    /// Address of Echo as people reach it, for a link to the incident.
+    pub page_url: Option<String>,
+    /// Certificate authorities, instead of those of the system.
+    pub ca_file: Option<PathBuf>,
+}
+
+fn pagerduty_api() -> String {
+    "https://events.pagerduty.com/v2/enqueue".to_owned()
 }
 
 /// Alertmanager of Prometheus.

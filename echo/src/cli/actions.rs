@@ -221,6 +221,15 @@ fn files(consumer: &ConsumerPolicy) -> Vec<&Path> {
             let ca = own.ca_file.as_deref();
             ca.into_iter().chain([own.secret_file.as_path()]).collect()
         }
+        Destination::Slack(own) => {
+            let ca = own.ca_file.as_deref();
+            ca.into_iter().chain([own.url_file.as_path()]).collect()
+        }
+        Destination::PagerDuty(own) => {
+            let ca = own.ca_file.as_deref();
+            let files = ca.into_iter().chain([own.routing_key_file.as_path()]);
+            files.collect()
+        }
         Destination::Alertmanager(own) => {
             let files = own.ca_file.iter().chain(&own.token_file);
             files.map(PathBuf::as_path).collect()

@@ -19,12 +19,13 @@ use super::cost::CostArgs;
 use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::host::HostArgs;
+use super::job::JobArgs;
 use super::outliers::OutliersArgs;
 use super::screen::Screen;
 use super::sql::SqlArgs;
 use super::status::StatusArgs;
 use super::{
-    CliError, ToolInput, call_tool, clusters, cost, explain, history, outliers, sql, status,
+    CliError, ToolInput, call_tool, clusters, cost, explain, history, job, outliers, sql, status,
 };
 use echo_serve::http::health::Readiness;
 use echo_serve::http::metrics::Metrics;
@@ -53,6 +54,7 @@ enum ToolCommand {
     Outliers(OutliersArgs),
     Explain(ExplainArgs),
     Cost(CostArgs),
+    Job(JobArgs),
     History(HistoryArgs),
     Host(HostArgs),
     Sql(SqlArgs),
@@ -165,6 +167,7 @@ impl Server {
             ToolCommand::Outliers(args) => outliers::run(&args, screen),
             ToolCommand::Explain(args) => explain::run(&args, screen),
             ToolCommand::Cost(args) => cost::run(&args, screen),
+            ToolCommand::Job(args) => job::run(&args, screen),
             ToolCommand::History(args) => history::run(&args, screen),
             ToolCommand::Host(args) => super::host::run(&args, screen),
             ToolCommand::Sql(args) => sql::run(&args, screen),
@@ -182,6 +185,7 @@ fn results_are_printed_as_text() {
         "explain --cluster prod --rank 2 --from now-10m",
         "cost --from now-10m",
         "cost --from now-50m --to now-40m",
+        "job llama",
         "history --rank 2 --limit 2 --from now-10m",
         "history --metric other",
     ] {
@@ -247,6 +251,7 @@ fn an_invalid_request_exits_64_with_the_reason() {
     let server = Server::start();
     for (line, message) in [
         ("cost --cluster pord", "(known: prod)"),
+        ("job lama", "jobs that did: llama"),
         ("cost --from yesterday", "such as 2026-11-20T08:00:00Z"),
         ("cost --window 15", "such as 15m"),
         ("explain --cluster prod --rank 7", "ranks 0 to 3 did"),

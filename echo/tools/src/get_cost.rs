@@ -1,7 +1,7 @@
 //! Cost of stragglers: a total over a window, and a rate per hour at its end. The two numbers have
 //! two names and are never combined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use answer::{
     ClusterCost, Contributor, Cost, CurrencyCost, JobCost, KindCost, ModelCost, NodeCost,
@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::lifecycle::as_of;
-use crate::quality::{JobKey, Presence};
+use crate::quality::{JobKey, Presence, job_name};
 use crate::rates::Currency;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -38,6 +38,9 @@ mod run_rate;
 
 const DEFAULT_LIMIT: usize = 50;
 
+/// Maximum number of jobs that an error names.
+const MAX_NAMES: usize = 8;
+
 /// Cluster and time range.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -51,6 +54,8 @@ pub struct GetCost {
     pub to: Option<TimeArg>,
     /// Instead of `from`, `to`: `all`, or a duration like `15m`.
     pub window: Option<WindowArg>,
+    /// Job name: only what its ranks used and lost. Default: all jobs.
+    pub job: Option<String>,
     /// Maximum number of entries. Default: 50.
     #[schemars(range(min = 1, max = 2000))]
     pub limit: Option<usize>,
@@ -83,23 +88,29 @@ impl Tool for GetCost {
     async fn call(self, scope: &Scope<'_>) -> Result<Cost, ToolError> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         let store = &scope.context.store;
-        let rows = store
+        let mut rows = store
             .lost_time(scope.cluster.as_ref(), scope.window)
             .await?;
         let incidents = incidents_of(scope, &rows).await?;
-        let horizon = RunRateHorizon::from_presence(
-            scope.presence().await?,
-            scope.window,
-            &scope.context.limits,
-        );
+        let of_job = self.of_job(scope.presence().await?)?;
+        if let Some((key, _)) = &of_job {
+            rows.retain(|row| incidents.get(&row.incident).map(job).as_ref() == Some(key));
+        }
+        let presence = match &of_job {
+            Some((_, presence)) => presence,
+            None => scope.presence().await?,
+        };
+        let horizon = RunRateHorizon::from_presence(presence, scope.window, &scope.context.limits);
         let breakdown = CostBreakdown::new(scope, &rows, horizon.as_ref(), incidents);
         let currency = breakdown.only_currency(scope.context);
         let lost = breakdown.bill.time();
-        let allocated = allocation::allocated(scope).await?;
+        let allocated = match &of_job {
+            Some((_, presence)) => presence.allocated(),
+            None => allocation::allocated(scope).await?,
+        };
         let stale = horizon
             .as_ref()
             .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window));
-        let presence = scope.presence().await?;
         let (contributors, n_omitted) = breakdown.contributors(limit, stale, presence);
         let (by_cluster, omits_clusters) = truncate_rows(breakdown.by_cluster(), limit);
         let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
@@ -139,6 +150,32 @@ impl Tool for GetCost {
             contributors_left_out: n_omitted,
             truncated: n_omitted > 0 || omits_clusters || omits_nodes || omits_jobs,
         })
+    }
+}
+
+impl GetCost {
+    /// The requested job and its ranks; `None` without a request for one.
+    fn of_job(&self, presence: &Presence) -> Result<Option<(JobKey, Presence)>, ToolError> {
+        let Some(name) = self.job.as_deref() else {
+            return Ok(None);
+        };
+        let jobs = presence.by_job();
+        let names: BTreeSet<&str> = jobs.keys().map(|(_, job)| job_name(job.as_ref())).collect();
+        let known: Vec<&str> = names.into_iter().take(MAX_NAMES).collect();
+        let known = format!(
+            "did not report in this window; jobs that did: {}",
+            known.join(", ")
+        );
+        let is_meant = |(key, _): &(JobKey, Presence)| job_name(key.1.as_ref()) == name;
+        let mut found: Vec<(JobKey, Presence)> = jobs.into_iter().filter(is_meant).collect();
+        match (found.pop(), found.is_empty()) {
+            (Some(job), true) => Ok(Some(job)),
+            (Some(_), false) => Err(ToolError::invalid(
+                "job",
+                "reported in several clusters; set cluster",
+            )),
+            (None, _) => Err(ToolError::invalid("job", known)),
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use echo_core::pattern::Pattern;
 use serde::Deserialize;
 
 use super::{
-    Agents, Alertmanager, ConsumerPolicy, Destination, Kubernetes, Limits, Mode, NodeLimit, Policy,
-    PolicyError, Rule, Slurm, Webhook,
+    Agents, Alertmanager, ConsumerPolicy, Destination, Kubernetes, Limits, Mode, NodeLimit,
+    PagerDuty, Policy, PolicyError, Rule, Slack, Slurm, Webhook,
 };
 use crate::notice::Blame;
 
@@ -60,6 +60,8 @@ struct Consumer {
     max_nodes: Option<u32>,
     max_percent: Option<f64>,
     webhook: Option<Webhook>,
+    slack: Option<Slack>,
+    pagerduty: Option<PagerDuty>,
     alertmanager: Option<Alertmanager>,
     kubernetes: Option<Kubernetes>,
     slurm: Option<Slurm>,
@@ -196,6 +198,8 @@ fn parse_consumer(
     check_percent(at, nodes.max_percent, mistakes);
     let given = [
         consumer.webhook.map(Destination::Webhook),
+        consumer.slack.map(Destination::Slack),
+        consumer.pagerduty.map(Destination::PagerDuty),
         consumer.alertmanager.map(Destination::Alertmanager),
         consumer.kubernetes.map(Destination::Kubernetes),
         consumer.slurm.map(Destination::Slurm),
@@ -204,7 +208,7 @@ fn parse_consumer(
     let mut given: Vec<Destination> = given.into_iter().flatten().collect();
     let Some(mut destination) = given.pop().filter(|_| given.is_empty()) else {
         mistakes.push(format!(
-            "{at}: needs exactly one of webhook, alertmanager, kubernetes, slurm, agents"
+            "{at}: needs exactly one of webhook, slack, pagerduty, alertmanager, kubernetes, slurm, agents"
         ));
         return None;
     };
@@ -224,6 +228,14 @@ fn complete_paths(destination: &mut Destination, folder: &Path) {
             complete(&mut own.secret_file);
             own.ca_file.iter_mut().for_each(complete);
         }
+        Destination::Slack(own) => {
+            complete(&mut own.url_file);
+            own.ca_file.iter_mut().for_each(complete);
+        }
+        Destination::PagerDuty(own) => {
+            complete(&mut own.routing_key_file);
+            own.ca_file.iter_mut().for_each(complete);
+        }
         Destination::Alertmanager(own) => {
             own.token_file.iter_mut().for_each(complete);
             own.ca_file.iter_mut().for_each(complete);
@@ -237,21 +249,28 @@ fn complete_paths(destination: &mut Destination, folder: &Path) {
 }
 
 fn check_url(at: &str, destination: &Destination, mistakes: &mut Vec<String>) {
-    let (field, url) = match destination {
-        Destination::Webhook(own) => ("url", &own.url),
-        Destination::Alertmanager(own) => ("url", &own.url),
-        Destination::Kubernetes(own) => ("server", &own.server),
-        Destination::Slurm(_) | Destination::Agents(_) => return,
+    let addresses: Vec<(&str, &String)> = match destination {
+        Destination::Webhook(own) => vec![("url", &own.url)],
+        Destination::Alertmanager(own) => vec![("url", &own.url)],
+        Destination::Kubernetes(own) => vec![("server", &own.server)],
+        Destination::Slack(own) => own.page_url.iter().map(|url| ("page_url", url)).collect(),
+        Destination::PagerDuty(own) => {
+            let page = own.page_url.iter().map(|url| ("page_url", url));
+            page.chain([("url", &own.url)]).collect()
+        }
+        Destination::Slurm(_) | Destination::Agents(_) => Vec::new(),
     };
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"));
-    let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
-    if !is_url || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        let kind = destination.name();
-        mistakes.push(format!(
-            "{at}.{kind}.{field}: {url:?} is not an address such as https://host:8443/path"
-        ));
+    for (field, url) in addresses {
+        let rest = url
+            .strip_prefix("https://")
+            .or_else(|| url.strip_prefix("http://"));
+        let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+        if !is_url || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            let kind = destination.name();
+            mistakes.push(format!(
+                "{at}.{kind}.{field}: {url:?} is not an address such as https://host:8443/path"
+            ));
+        }
     }
 }
 

@@ -73,6 +73,7 @@ limits: { max_percent: 101, min_coverage: 2, min_confidence: 0.1 }
 consumers:
   Pager: { webhook: { url: 'ftp://x', secret_file: key } }
   both: { slurm: {}, kubernetes: {} }
+  chat: { slack: { url_file: f, page_url: echo.example } }
 rules:
   - { consumers: [undefined], classes: [network], min_severity: high, open_for: 3d }
   - { consumers: [] }
@@ -85,6 +86,7 @@ rules:
         "consumers.Pager: a name has",
         "consumers.Pager.webhook.url",
         "consumers.both: needs exactly one",
+        "consumers.chat.slack.page_url",
         "rules[0].consumers: \"undefined\"",
         "rules[0].classes: \"network\"",
         "rules[0].min_severity",

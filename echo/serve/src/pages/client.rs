@@ -144,6 +144,7 @@ impl<'a> ToolClient<'a> {
             to,
             window,
             limit: Some(MAX_CONTRIBUTORS),
+            ..GetCost::default()
         };
         self.registry.call(&self.context, tool).await
     }

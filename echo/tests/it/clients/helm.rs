@@ -88,6 +88,27 @@ fn helm_finds_no_mistakes_in_the_chart() {
 
 #[test]
 #[needs(NIGHTLY, PYPI)]
+fn helm_refuses_values_that_the_chart_does_not_have() {
+    for (set, named) in [
+        ("agnet.settings.FLEET_AGENT_COUNT=copies", "agnet"),
+        (
+            "echo.settings.FLEET_AGENT_COUNT=copies",
+            "FLEET_AGENT_COUNT",
+        ),
+        ("echo.storage.size=much", "size"),
+        ("createNamespaces=never", "createNamespaces"),
+    ] {
+        let mut helm = Command::new(program("helm"));
+        helm.args(["template", "fleet-echo"]).arg(chart());
+        let output = helm.args(["--set", set]).output().unwrap();
+        assert!(!output.status.success(), "{set}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(named), "{set}: {said}");
+    }
+}
+
+#[test]
+#[needs(NIGHTLY, PYPI)]
 fn every_value_of_the_chart_has_an_effect() {
     let rendered = template(&[
         "--set=cluster=lab,images.echo=r/echo:1,images.agent=r/agent:1,createNamespaces=false",

@@ -110,6 +110,46 @@ async fn lost_time_is_charged_to_the_job_of_its_incident_and_the_namespace_of_it
 }
 
 #[tokio::test]
+async fn of_one_job_only_what_its_ranks_used_and_lost_is_counted() {
+    let (llama, bert) = (incident(1, Some("llama")), incident(2, Some("bert")));
+    let lost = [
+        losses(&llama, &[("node-0", 3.0)]),
+        losses(&bert, &[("node-1", 5.0)]),
+    ];
+    let output = DetectorOutput {
+        lost: lost.concat(),
+        incidents: vec![llama, bert],
+        ..DetectorOutput::default()
+    };
+    let ranks = [(0, Some("llama"), None), (2, Some("bert"), None)];
+    let context = context_of(&ranks, output).await;
+    let of_job = async |job: &str| {
+        let tool = GetCost {
+            job: Some(job.to_owned()),
+            ..GetCost::default()
+        };
+        tool.run(&context).await
+    };
+    let (all, llama) = (answer(&context, None).await, of_job("llama").await.unwrap());
+    let bert = of_job("bert").await.unwrap();
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert!(near(llama.lost_gpu_hours, 3.0 / 3600.0));
+    assert!(near(bert.lost_gpu_hours, 5.0 / 3600.0));
+    assert!(near(
+        llama.lost_gpu_hours + bert.lost_gpu_hours,
+        all.lost_gpu_hours
+    ));
+    assert!(near(
+        llama.allocated_gpu_hours,
+        all.allocated_gpu_hours / 2.0
+    ));
+    assert_eq!(llama.contributors.len(), 1);
+    assert_eq!(names(&llama.by_job), [(Some("llama"), None)]);
+    let unknown = of_job("other").await.unwrap_err().to_string();
+    assert!(unknown.contains("jobs that did: bert, llama"), "{unknown}");
+}
+
+#[tokio::test]
 async fn jobs_of_one_name_in_two_namespaces_are_charged_separately() {
     let train = incident(1, Some("train"));
     let output = DetectorOutput {

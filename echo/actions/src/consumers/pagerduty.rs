@@ -1,0 +1,79 @@
+//! PagerDuty: events of its API, version 2. The incident id is the key by which it finds the alert
+//! again, so a change updates it and the end resolves it.
+
+use echo_core::units::Nanos;
+use serde_json::{Value, json};
+
+use super::http;
+use crate::consumer::{Consumer, DeliveryError};
+use crate::notice::Phase;
+use crate::policy::PagerDuty;
+use crate::state::Delivery;
+
+/// Longest summary that the API takes, in characters.
+const MAX_SUMMARY: usize = 1024;
+
+/// Sender to a service.
+#[derive(Debug)]
+pub(super) struct PagerDutySender(PagerDuty);
+
+impl PagerDutySender {
+    pub(super) const fn new(pager: PagerDuty) -> Self {
+        Self(pager)
+    }
+
+    fn event(&self, delivery: &Delivery, routing_key: &str) -> Value {
+        let notice = &delivery.notice;
+        let action = match delivery.phase {
+            Phase::Cleared => "resolve",
+            Phase::Raised | Phase::Changed | Phase::Refreshed => "trigger",
+        };
+        let severity = match notice.severity.as_str() {
+            "warn" => "warning",
+            other => other,
+        };
+        let summary = format!(
+            "{} ({}): {}",
+            notice.summary(),
+            notice.cluster,
+            notice.reason
+        );
+        let page = notice.page(self.0.page_url.as_deref());
+        let links: Vec<Value> = page
+            .map(|href| json!({ "href": href, "text": "What is known of it" }))
+            .into_iter()
+            .collect();
+        json!({
+            "routing_key": routing_key,
+            "event_action": action,
+            "dedup_key": notice.incident_id,
+            "client": "Echo",
+            "links": links,
+            "payload": {
+                "summary": summary.chars().take(MAX_SUMMARY).collect::<String>(),
+                "source": notice.node,
+                "severity": severity,
+                "timestamp": notice.raised_at,
+                "component": format!("rank {}", notice.rank),
+                "group": notice.cluster,
+                "class": notice.class,
+                "custom_details": notice,
+            },
+        })
+    }
+}
+
+impl Consumer for PagerDutySender {
+    fn describe(&self, delivery: &Delivery) -> String {
+        format!("POST {} {}", self.0.url, self.event(delivery, "..."))
+    }
+
+    fn deliver(&self, delivery: &Delivery, _now: Nanos) -> Result<String, DeliveryError> {
+        let key = http::secret(&self.0.routing_key_file)?;
+        let headers = [("content-type", "application/json")];
+        let body = self.event(delivery, &key).to_string().into_bytes();
+        let request = http::request(("POST", &self.0.url), &headers, body)?;
+        let answer = http::send(request, self.0.ca_file.as_deref())?.check()?;
+        Ok(format!("status {}", answer.status))
+    }
+}
