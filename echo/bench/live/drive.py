@@ -6,7 +6,8 @@ BIN has fleet-echo, fleet-agent and libfleet_nccl_profiler.so. A loop of job.py 
 faults follow one another, with healthy pauses. Options: `bare` (no profiler plugin), `healthy` (no
 fault), or faults, each FAULT@RANK[*STRENGTH]: sleep (of the data set; strength in steps), cpu (one core
 shared with three busy loops), neighbour (a process computes on the GPU), stop (stopped by signals for
-STRENGTH seconds of every 1.5), gc (garbage collections). Without faults given, one of the plans of three
+STRENGTH seconds of every 1.5), gc (garbage collections),
+everyone (sleep, on all ranks). Without faults given, one of the plans of three
 is chosen by the position of the loop. OUT gets result.json, recordings as blocks (blocks.tar) and,
 without the plugin or with the option `raw`, as they are. No loop begins after LIMIT_S seconds (500).
 """
@@ -65,13 +66,18 @@ class Fault:
         for undo in self.undo:
             undo()
 
-    def flag(self, name, text=""):
-        path = self.job.folder / f"{name}-{self.rank}"
+    def flag(self, name, text="", rank=None):
+        path = self.job.folder / f"{name}-{self.rank if rank is None else rank}"
         path.write_text(text)
         self.undo.append(path.unlink)
 
     def sleep(self):
         self.flag("sleep", f"{self.strength * self.job.step_s():.6f}")
+
+    def everyone(self):
+        text = f"{self.strength * self.job.step_s():.6f}"
+        for rank in range(WORLD):
+            self.flag("sleep", text, rank)
 
     def gc(self):
         self.flag("sleep", "gc")
