@@ -87,19 +87,10 @@ impl Tool for GetCost {
 
     async fn call(self, scope: &Scope<'_>) -> Result<Cost, ToolError> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        let store = &scope.context.store;
-        let mut rows = store
-            .lost_time(scope.cluster.as_ref(), scope.window)
-            .await?;
-        let incidents = incidents_of(scope, &rows).await?;
         let of_job = self.of_job(scope.presence().await?)?;
-        if let Some((key, _)) = &of_job {
-            rows.retain(|row| incidents.get(&row.incident).map(job).as_ref() == Some(key));
-        }
-        let presence = match &of_job {
-            Some((_, presence)) => presence,
-            None => scope.presence().await?,
-        };
+        let (rows, incidents) = losses(scope, of_job.as_ref().map(|(job, _)| job)).await?;
+        let presence = scope.presence().await?;
+        let presence = of_job.as_ref().map_or(presence, |(_, of_job)| of_job);
         let horizon = RunRateHorizon::from_presence(presence, scope.window, &scope.context.limits);
         let breakdown = CostBreakdown::new(scope, &rows, horizon.as_ref(), incidents);
         let currency = breakdown.only_currency(scope.context);
@@ -177,6 +168,22 @@ impl GetCost {
             (None, _) => Err(ToolError::invalid("job", known)),
         }
     }
+}
+
+/// Loads the losses, of one job or of all, and the incidents to which they belong.
+async fn losses(
+    scope: &Scope<'_>,
+    job: Option<&JobKey>,
+) -> Result<(Vec<LostTime>, BTreeMap<IncidentId, Incident>), ToolError> {
+    let store = &scope.context.store;
+    let mut rows = store
+        .lost_time(scope.cluster.as_ref(), scope.window)
+        .await?;
+    let incidents = incidents_of(scope, &rows).await?;
+    if let Some(job) = job {
+        rows.retain(|row| incidents.get(&row.incident).map(self::job).as_ref() == Some(job));
+    }
+    Ok((rows, incidents))
 }
 
 /// Loads the incidents to which time was lost, as they were at the end of the window.

@@ -14,7 +14,7 @@ use crate::consumer::DeliveryError;
 use crate::notice::Phase;
 use crate::policy::{Alertmanager, Destination, Kubernetes, PagerDuty, Slack, Slurm, Webhook};
 use crate::sample::{at, notice, open_action};
-use crate::stand_in::{Reply, Server};
+use crate::stand_in::{Received, Reply, Server};
 use crate::state::Delivery;
 
 fn delivery(phase: Phase) -> Delivery {
@@ -139,7 +139,7 @@ fn pagerduty_finds_an_alert_again_by_the_incident() {
     for phase in [Phase::Raised, Phase::Changed, Phase::Cleared] {
         deliver(&pager, &delivery(phase)).unwrap();
     }
-    let events: Vec<Value> = server.received().iter().map(|one| one.json()).collect();
+    let events: Vec<Value> = server.received().iter().map(Received::json).collect();
     let actions: Vec<&Value> = events.iter().map(|event| &event["event_action"]).collect();
     assert_eq!(actions, ["trigger", "trigger", "resolve"]);
     for event in &events {
