@@ -22,7 +22,7 @@ use fleet_echo::cli::explain::ExplainArgs;
 use fleet_echo::cli::help::grouped;
 use fleet_echo::cli::history::HistoryArgs;
 use fleet_echo::cli::host::HostArgs;
-use fleet_echo::cli::job::{self, JobArgs};
+use fleet_echo::cli::job::JobArgs;
 use fleet_echo::cli::lake::LakeCommandArgs;
 use fleet_echo::cli::mcp::McpArgs;
 use fleet_echo::cli::offline::backup::BackupArgs;
@@ -96,7 +96,6 @@ enum Command {
     /// Show what stragglers cost
     Cost(CostArgs),
     /// Report what a job used and lost, and to what, as `seff` does
-    #[command(after_help = job::EXAMPLES)]
     Job(JobArgs),
     /// Check the cost or number of stragglers against limits, for CI
     Assert(AssertArgs),
@@ -242,7 +241,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Bundle(args) => Ok(cli::bundle::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Host(args) => Ok(cli::host::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut Screen::stdout(&mut out))?),
-        Command::Job(args) => Ok(job::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Job(args) => Ok(cli::job::run(&args, &mut Screen::stdout(&mut out))?),
         // `main` runs it, because it has its own exit codes.
         Command::Assert(_) => Ok(()),
         Command::Rates(args) => Ok(cli::rates::run(&args, &mut Screen::stdout(&mut out))?),

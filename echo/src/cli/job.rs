@@ -15,7 +15,7 @@ use crate::cli::view::{decimals, heading, list, number, percent, quality};
 use crate::cli::{CliError, ClientArgs, ToolInput, query};
 
 /// Examples for the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples: at the end of each Slurm job, in the script that slurm.conf calls as EpilogSlurmctld:
   fleet-echo job \"$SLURM_JOB_ID\" --cluster \"$SLURM_CLUSTER_NAME\"
 As an annotation of a Kubernetes Job:
@@ -23,6 +23,7 @@ As an annotation of a Kubernetes Job:
 
 /// Job, time window and format.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct JobArgs {
     /// Name of the job, as the launcher or Slurm gives it; `fleet-echo cost` lists those that lost time
     #[arg(value_name = "JOB")]

@@ -20,7 +20,7 @@ const QUIET: f64 = 0.06;
 
 /// Shortest time of a loss that no rank explains, seconds: a checkpoint is no fault, though it takes all
 /// of the time.
-const LEAST_ALONE_S: f64 = 5.0;
+const LEAST_LASTING_S: f64 = 5.0;
 
 /// Subject of an incident; ranks and nodes by their index in the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +72,7 @@ impl Evidence {
             let more = seconds * evidence(share, usual.allowance);
             let enough_s = enough_s(*subject, usual);
             let most = match subject {
-                Subject::Unexplained => MOST_AT_ONCE.min(seconds / LEAST_ALONE_S),
+                Subject::Unexplained => MOST_AT_ONCE.min(seconds / LEAST_LASTING_S),
                 Subject::Rank(_) | Subject::Node(_) => MOST_AT_ONCE,
             };
             let more = more.min(most * enough_s);

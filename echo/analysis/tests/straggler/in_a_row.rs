@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use echo_analysis::straggler::incident::Finding;
+use echo_analysis::straggler::incident::{Finding, Incident};
 use echo_analysis::straggler::rule::Rule;
 
 use crate::recording::Recording;
@@ -11,12 +11,13 @@ use crate::score::{Score, Shown, Truth, cost, play, score, seconds};
 
 /// Rank that was slow for 16 to 20 s, and GPU time lost, seconds. Of those with `hosts` in their name
 /// only the instants are known at which the hosts enqueued.
-const CASES: [(&str, &[(u32, f64)]); 11] = [
+const CASES: [(&str, &[(u32, f64)]); 12] = [
     ("ddp-in-a-row", &[(2, 28.5), (1, 12.9), (3, 46.4)]),
     ("fsdp-in-a-row", &[(0, 13.6), (1, 51.2)]),
     ("rl-in-a-row", &[(0, 29.1), (2, 18.2)]),
     ("experts-in-a-row", &[(3, 56.8)]),
     ("checkpoints-in-a-row", &[(1, 27.5), (0, 19.6)]),
+    ("pp2-in-a-row", &[(0, 18.3), (1, 19.3)]),
     ("pp-dp-in-a-row", &[(0, 35.4), (3, 58.7)]),
     ("tp-dp-in-a-row", &[(1, 62.5), (2, 43.2)]),
     ("zero-in-a-row", &[(1, 27.8), (2, 55.9)]),
@@ -72,6 +73,19 @@ fn both_ranks_of_a_pair_are_named_if_a_healthy_pause_is_between_their_faults() {
             let result = score(std::slice::from_ref(incident), Truth::Rank(rank));
             assert_eq!(result, Score::Right, "{shown}");
         }
+    }
+}
+
+/// Two ranks whose data sets both sleep: by turns each of them is the later one for several seconds.
+#[test]
+fn nobody_is_to_blame_if_two_slow_ranks_are_late_by_turns() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/straggler");
+    let recording = Recording::read(&folder.join("ddp2-everyone.gz"));
+    for recording in [recording.clone(), recording.in_blocks_of(1.0)] {
+        let incidents = play(&recording, Rule::default());
+        let shown = Shown(&incidents).to_string();
+        let is_condition = |one: &Incident| one.finding == Finding::UniformSlowdown;
+        assert!(!incidents.is_empty() && incidents.iter().all(is_condition), "{shown}");
     }
 }
 

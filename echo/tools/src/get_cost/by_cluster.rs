@@ -11,6 +11,7 @@ use echo_core::units::{GpuTime, Window};
 use echo_store::Coverage;
 
 use super::bill::{Bill, LineItem, Sum, money};
+use super::losses::latest_incidents;
 use super::run_rate::{RunRate, RunRateHorizon};
 use crate::quality::{DataQuality, JobKey, Presence};
 use crate::rates::{Currency, RateClass};
@@ -58,7 +59,7 @@ pub async fn losses_by_cluster(
         cluster.0.push(row);
     }
     let rows = context.store.lost_time(None, window).await?;
-    let incidents = super::latest_incidents(context, None, window, &rows).await?;
+    let incidents = latest_incidents(context, None, window, &rows).await?;
     let jobs = incidents.iter().map(|(id, one)| (*id, super::job(one)));
     let jobs: BTreeMap<IncidentId, JobKey> = jobs.collect();
     for row in rows {
