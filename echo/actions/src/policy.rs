@@ -119,7 +119,7 @@ impl Destination {
 
     /// Returns true if changes of an incident are reported.
     pub const fn takes_changes(&self) -> bool {
-        !matches!(self, Self::Slack(_) | Self::Slurm(_))
+        !matches!(self, Self::Slack(_) | Self::PagerDuty(_) | Self::Slurm(_))
     }
 
     /// Interval at which an open incident is reported again; `None` if that is not necessary.

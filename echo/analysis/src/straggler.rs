@@ -27,8 +27,8 @@
 //!
 //! **Evidence** is lost time in seconds (`evidence`). Two seconds make a verdict, one where the job is
 //! steady: 4 s at a loss of 90 %, 12 s at 20 %. Bursts add up, and time without a loss takes evidence
-//! away. A loss that no rank explains speaks against every rank, takes at least 1.2 s of lost time and 5 s
-//! of time, and one pause is never enough. The
+//! away. A loss that no rank explains speaks against every rank, takes at least 1.2 s of lost time and lasts
+//! for 5 s, and one pause is never enough. The
 //! *allowance*, a share of the time that is no evidence, and the evidence needed are measured from
 //! the past once it is 20 s long and steady, or a minute long: the steadier the job, the smaller the
 //! losses that are found. Work that recurs in both halves of the past, such as evaluation and
@@ -42,8 +42,8 @@
 //!
 //! **All slow, or one?** Where hosts run ahead of their GPUs and all of them become slow, one of
 //! them is the slowest, and the waiting names it. The queues tell (`queues`): those of ranks that
-//! only wait grow at once, those of slow hosts fall. Who waited while all were slow names nobody when
-//! that ends. Names are withdrawn if more than an eighth of
+//! only wait grow at once, those of slow hosts fall. Waiting that was
+//! measured while all were slow is discarded when that ends. Names are withdrawn if more than an eighth of
 //! the ranks are named one after another without a healthy pause between them, or if the loss outlasts
 //! the rank. Ranks of one node that
 //! are late by turns are a late node.

@@ -16,10 +16,14 @@ use crate::cli::{CliError, ClientArgs, ToolInput, query};
 
 /// Examples for the help.
 const EXAMPLES: &str = "\
-Examples: at the end of each Slurm job, in the script that slurm.conf calls as EpilogSlurmctld:
-  fleet-echo job \"$SLURM_JOB_ID\" --cluster \"$SLURM_CLUSTER_NAME\"
-As an annotation of a Kubernetes Job:
-  kubectl annotate job train echo/lost-gpu-hours=\"$(fleet-echo job train --json | jq .lost_gpu_hours)\"";
+Examples: at the end of the script of a Slurm job:
+  fleet-echo job \"$SLURM_JOB_ID\"
+As an annotation of a Kubernetes Job whose pods set JOB_NAME to train:
+  kubectl annotate --overwrite job train \\
+      echo/lost-gpu-hours=\"$(fleet-echo job train --json | jq -e .lost_gpu_hours)\"
+
+The report covers all times, unless --window or --from says otherwise: of a name that is used again, give
+the time of the job. Jobs of the same name in several namespaces are one job.";
 
 /// Job, time window and format.
 #[derive(Debug, Clone, Args)]
@@ -28,7 +32,7 @@ pub struct JobArgs {
     /// Name of the job, as the launcher or Slurm gives it; `fleet-echo cost` lists those that lost time
     #[arg(value_name = "JOB")]
     pub job: String,
-    /// Cluster and time window; all times by default.
+    /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
     /// Maximum number of incidents listed, the most expensive
@@ -91,6 +95,10 @@ fn print(job: &str, answer: &Value, output: OutputArgs, out: &mut Screen<'_>) ->
         "cost of the loss {}",
         sums(answer, "window_total").join(" and ")
     )?;
+    if number(answer, "unpriced_gpu_hours").is_some_and(|hours| hours > 0.0) {
+        let hours = decimals(answer, "unpriced_gpu_hours", 4);
+        writeln!(out, "without a price  {hours} GPU-hours")?;
+    }
     let incidents = list(answer, "contributors");
     if !incidents.is_empty() {
         writeln!(out)?;

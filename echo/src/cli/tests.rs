@@ -251,7 +251,7 @@ fn an_invalid_request_exits_64_with_the_reason() {
     let server = Server::start();
     for (line, message) in [
         ("cost --cluster pord", "(known: prod)"),
-        ("job lama", "jobs that did: llama"),
+        ("job lama", "of job llama"),
         ("cost --from yesterday", "such as 2026-11-20T08:00:00Z"),
         ("cost --window 15", "such as 15m"),
         ("explain --cluster prod --rank 7", "ranks 0 to 3 did"),

@@ -1,7 +1,7 @@
 //! Cost of stragglers: a total over a window, and a rate per hour at its end. The two numbers have
 //! two names and are never combined.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use answer::{
     ClusterCost, Contributor, Cost, CurrencyCost, JobCost, KindCost, ModelCost, NodeCost,
@@ -18,8 +18,9 @@ use losses::losses;
 use run_rate::{RunRate, RunRateHorizon};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use subject::Subject;
 
-use crate::quality::{JobKey, Presence, job_name};
+use crate::quality::{JobKey, Presence};
 use crate::rates::Currency;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -36,11 +37,9 @@ mod contributor;
 mod headline;
 mod losses;
 mod run_rate;
+mod subject;
 
 const DEFAULT_LIMIT: usize = 50;
-
-/// Maximum number of jobs that an error names.
-const MAX_NAMES: usize = 8;
 
 /// Cluster and time range.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -65,9 +64,9 @@ pub struct GetCost {
 impl Tool for GetCost {
     const NAME: &'static str = "fleet.cluster.get_cost";
     const TITLE: &'static str = "Get cost";
-    const DESCRIPTION: &'static str = "Prices the GPU time lost to stragglers: window_total is the loss in the window, \
-        run_rate_per_hour the loss per hour at its end; by cluster, node, job, GPU model, rate class and incident. GPU-hours \
-        without a price are in unpriced_gpu_hours, never free.";
+    const DESCRIPTION: &'static str = "Prices the GPU time lost to stragglers: window_total in the window, \
+        run_rate_per_hour at its end; by cluster, node, job, GPU model, rate class and incident. GPU-hours \
+        without a price are in unpriced_gpu_hours.";
     type Answer = Cost;
 
     fn scope_request(&self) -> ScopeRequest {
@@ -88,18 +87,14 @@ impl Tool for GetCost {
 
     async fn call(self, scope: &Scope<'_>) -> Result<Cost, ToolError> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        let of_job = self.of_job(scope.presence().await?)?;
-        let (rows, incidents) = losses(scope, of_job.as_ref().map(|(job, _)| job)).await?;
-        let presence = scope.presence().await?;
-        let presence = of_job.as_ref().map_or(presence, |(_, of_job)| of_job);
+        let subject = Subject::find(scope, self.job.as_deref()).await?;
+        let (rows, incidents) = losses(scope, subject.job()).await?;
+        let presence = subject.presence().await?;
         let horizon = RunRateHorizon::from_presence(presence, scope.window, &scope.context.limits);
         let breakdown = CostBreakdown::new(scope, &rows, horizon.as_ref(), incidents);
         let currency = breakdown.only_currency(scope.context);
         let lost = breakdown.bill.time();
-        let allocated = match &of_job {
-            Some((_, presence)) => presence.allocated(),
-            None => allocation::allocated(scope).await?,
-        };
+        let allocated = subject.allocated().await?;
         let stale = horizon
             .as_ref()
             .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window));
@@ -108,7 +103,8 @@ impl Tool for GetCost {
         let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
         let (by_job, omits_jobs) = truncate_rows(breakdown.by_job(presence), limit);
         Ok(Cost {
-            cluster: scope.cluster.as_ref().map(ToString::to_string),
+            cluster: subject.cluster().map(ToString::to_string),
+            job: self.job.clone(),
             window: scope.window.into(),
             as_of: horizon.as_ref().map(|horizon| horizon.as_of.to_string()),
             currency: currency.map(|currency| currency.to_string()),
@@ -130,7 +126,7 @@ impl Tool for GetCost {
                 .map(|bill| bill.time().hours()),
             allocated_gpu_hours: allocated.hours(),
             lost_ratio: (allocated > GpuTime::ZERO).then(|| lost.hours() / allocated.hours()),
-            data_quality: scope.quality().await?,
+            data_quality: subject.quality().await?,
             by_currency: breakdown.by_currency(),
             by_kind: breakdown.by_kind(),
             by_cluster,
@@ -142,32 +138,6 @@ impl Tool for GetCost {
             contributors_left_out: n_omitted,
             truncated: n_omitted > 0 || omits_clusters || omits_nodes || omits_jobs,
         })
-    }
-}
-
-impl GetCost {
-    /// The requested job and its ranks; `None` without a request for one.
-    fn of_job(&self, presence: &Presence) -> Result<Option<(JobKey, Presence)>, ToolError> {
-        let Some(name) = self.job.as_deref() else {
-            return Ok(None);
-        };
-        let jobs = presence.by_job();
-        let names: BTreeSet<&str> = jobs.keys().map(|(_, job)| job_name(job.as_ref())).collect();
-        let known: Vec<&str> = names.into_iter().take(MAX_NAMES).collect();
-        let known = format!(
-            "did not report in this window; jobs that did: {}",
-            known.join(", ")
-        );
-        let is_meant = |(key, _): &(JobKey, Presence)| job_name(key.1.as_ref()) == name;
-        let mut found: Vec<(JobKey, Presence)> = jobs.into_iter().filter(is_meant).collect();
-        match (found.pop(), found.is_empty()) {
-            (Some(job), true) => Ok(Some(job)),
-            (Some(_), false) => Err(ToolError::invalid(
-                "job",
-                "reported in several clusters; set cluster",
-            )),
-            (None, _) => Err(ToolError::invalid("job", known)),
-        }
     }
 }
 

@@ -221,6 +221,14 @@ impl Presence {
         jobs.into_iter().map(presence).collect()
     }
 
+    /// One job alone, by the events that name it: those of processes before they know their job are left
+    /// out.
+    #[must_use]
+    pub fn of_job(&self, (cluster, job): &JobKey) -> Self {
+        let is_own = |row: &&Coverage| row.origin.cluster == *cluster && row.origin.job == *job;
+        Self::from_rows(self.rows.iter().filter(is_own).cloned().collect())
+    }
+
     /// First and last event of each rank, by the clocks of its hosts.
     pub fn spans(&self) -> impl Iterator<Item = (Nanos, Nanos)> {
         self.ranks.values().copied()

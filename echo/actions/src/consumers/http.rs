@@ -60,6 +60,15 @@ impl Answer {
         }
     }
 
+    /// The same where the address or the body has the credentials: they may be replaced, so no status is
+    /// final.
+    pub(super) fn check_credentials(self) -> Result<Self, DeliveryError> {
+        match self.status {
+            200..=299 => Ok(self),
+            _ => Err(self.failure(false)),
+        }
+    }
+
     fn failure(&self, is_permanent: bool) -> DeliveryError {
         DeliveryError {
             is_permanent,

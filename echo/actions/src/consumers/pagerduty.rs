@@ -1,5 +1,5 @@
 //! PagerDuty: events of its API, version 2. The incident id is the key by which it finds the alert
-//! again, so a change updates it and the end resolves it.
+//! again at its end.
 
 use echo_core::units::Nanos;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ impl PagerDutySender {
         );
         let page = notice.page(self.0.page_url.as_deref());
         let links: Vec<Value> = page
-            .map(|href| json!({ "href": href, "text": "What is known of it" }))
+            .map(|href| json!({ "href": href, "text": "Open the incident in Echo" }))
             .into_iter()
             .collect();
         json!({
@@ -73,7 +73,7 @@ impl Consumer for PagerDutySender {
         let headers = [("content-type", "application/json")];
         let body = self.event(delivery, &key).to_string().into_bytes();
         let request = http::request(("POST", &self.0.url), &headers, body)?;
-        let answer = http::send(request, self.0.ca_file.as_deref())?.check()?;
+        let answer = http::send(request, self.0.ca_file.as_deref())?.check_credentials()?;
         Ok(format!("status {}", answer.status))
     }
 }

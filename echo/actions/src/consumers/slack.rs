@@ -40,8 +40,9 @@ impl SlackSender {
             lines.push(format!("*Next*: {}", escaped(&notice.advice.join("; "))));
         }
         let page = notice.page(self.0.page_url.as_deref());
-        lines.extend(page.map(|page| format!("<{page}|What is known of it>")));
-        json!({ "text": lines.join("\n") }).to_string()
+        lines.extend(page.map(|page| format!("<{page}|Open the incident in Echo>")));
+        let text = lines.join("\n");
+        json!({ "text": text, "unfurl_links": false, "unfurl_media": false }).to_string()
     }
 }
 
@@ -53,10 +54,30 @@ impl Consumer for SlackSender {
 
     fn deliver(&self, delivery: &Delivery, _now: Nanos) -> Result<String, DeliveryError> {
         let url = http::secret(&self.0.url_file)?;
-        let headers = [("content-type", "application/json")];
-        let request = http::request(("POST", &url), &headers, self.body(delivery).into_bytes())?;
-        let answer = http::send(request, self.0.ca_file.as_deref())?.check()?;
+        let file = self.0.url_file.display();
+        let Some((_, path)) = url.split_once("://") else {
+            let message = format!("{file} has no address such as https://host/path");
+            return Err(DeliveryError::transient(message));
+        };
+        let send = || {
+            let headers = [("content-type", "application/json")];
+            let body = self.body(delivery).into_bytes();
+            let request = http::request(("POST", &url), &headers, body)?;
+            http::send(request, self.0.ca_file.as_deref())?.check_credentials()
+        };
+        let answer = send().map_err(|error| DeliveryError {
+            message: without_path(&error.message, path),
+            ..error
+        })?;
         Ok(format!("status {}", answer.status))
+    }
+}
+
+/// A message without the path of an address, which is its secret part.
+fn without_path(message: &str, address: &str) -> String {
+    match address.split_once('/') {
+        Some((_, path)) if !path.is_empty() => message.replace(path, "..."),
+        _ => message.to_owned(),
     }
 }
 

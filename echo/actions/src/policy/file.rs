@@ -265,7 +265,8 @@ fn check_url(at: &str, destination: &Destination, mistakes: &mut Vec<String>) {
             .strip_prefix("https://")
             .or_else(|| url.strip_prefix("http://"));
         let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
-        if !is_url || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        let is_odd = |c: char| c.is_whitespace() || c.is_control() || "<>|\"".contains(c);
+        if !is_url || url.chars().any(is_odd) {
             let kind = destination.name();
             mistakes.push(format!(
                 "{at}.{kind}.{field}: {url:?} is not an address such as https://host:8443/path"

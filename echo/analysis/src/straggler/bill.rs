@@ -153,6 +153,16 @@ impl Bill {
             .collect()
     }
 
+    /// Time that the losses would have taken at the largest share of them, seconds.
+    pub(super) fn lasting_s(&self) -> f64 {
+        let lost = self
+            .entries
+            .iter()
+            .map(|one| one.loss * (one.to - one.from));
+        let largest = self.entries.iter().map(|one| one.loss).fold(0.0, f64::max);
+        lost.sum::<f64>() / largest
+    }
+
     /// Median of a value of the entries.
     pub(super) fn median(&self, value: impl Fn(&Entry) -> f64) -> f64 {
         let values: Vec<f64> = self.entries.iter().map(value).collect();

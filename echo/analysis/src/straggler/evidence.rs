@@ -18,8 +18,8 @@ pub(super) const MOST_AT_ONCE: f64 = 0.6;
 /// Evidence that a second without a loss takes away, at least, seconds.
 const QUIET: f64 = 0.06;
 
-/// Shortest time of a loss that no rank explains, seconds: a checkpoint is no fault, though it takes all
-/// of the time.
+/// Shortest time of a loss that no rank explains, at its largest share, seconds: a checkpoint is no
+/// fault, though it takes all of the time.
 const LEAST_LASTING_S: f64 = 5.0;
 
 /// Subject of an incident; ranks and nodes by their index in the job.
@@ -71,11 +71,7 @@ impl Evidence {
             // One pause is no fault, however long.
             let more = seconds * evidence(share, usual.allowance);
             let enough_s = enough_s(*subject, usual);
-            let most = match subject {
-                Subject::Unexplained => MOST_AT_ONCE.min(seconds / LEAST_LASTING_S),
-                Subject::Rank(_) | Subject::Node(_) => MOST_AT_ONCE,
-            };
-            let more = more.min(most * enough_s);
+            let more = more.min(MOST_AT_ONCE * enough_s);
             score.lost = (score.lost + more).clamp(0.0, 2.0 * enough_s);
         }
     }
@@ -85,6 +81,9 @@ impl Evidence {
         let scores = self.scores.iter();
         scores
             .filter(|(subject, score)| score.lost >= enough_s(**subject, usual))
+            .filter(|(subject, score)| {
+                **subject != Subject::Unexplained || score.bill.lasting_s() >= LEAST_LASTING_S
+            })
             .map(|(subject, _)| *subject)
             .collect()
     }
@@ -300,8 +299,11 @@ pub(super) fn explain(
     };
     let source = recent.source(usual, rule);
     let is_all = |rise: &Rise| rise.total >= rule.explain_all * recent.total;
+    let is_new = |rise: &Rise| rise.whole >= rule.rise_sigmas * rise.sigma;
     let named = match source {
-        Source::Certain(rank) => Some(rank).filter(|_| recent.ranks.iter().any(is_all)),
+        Source::Certain(rank) => Some(rank)
+            .filter(|rank| recent.ranks.get(*rank).is_some_and(is_new))
+            .filter(|_| recent.ranks.iter().any(is_all)),
         Source::Likely(_) | Source::Unknown => single(recent.loss, &recent.ranks, rule)
             .filter(|rank| source.allows(*rank))
             .filter(|rank| lasts(&recent.ranks, &[*rank])),
@@ -368,6 +370,7 @@ mod tests {
     #[test]
     fn a_pause_of_all_ranks_is_no_slowdown_and_a_small_loss_of_20_s_is_one() {
         assert!(!is_verdict([0.0, 0.9, 0.9, 0.0, 0.0]));
+        assert!(!is_verdict([0.22, 0.9, 0.22, 0.0]));
         assert!(is_verdict([0.0, 0.9, 0.9, 0.9]));
         assert!(is_verdict([0.09; 10]));
         assert!(!is_verdict([0.05; 10]));

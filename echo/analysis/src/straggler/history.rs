@@ -244,7 +244,7 @@ impl History {
         let part_s = usual.entry_s.clamp(rule.window_s, MEAN_S);
         let of_parts = robust_sigma(&parts).unwrap_or(0.0) * (part_s / MEAN_S).sqrt();
         usual.sigma = of_parts.max(of_means.unwrap_or(0.0));
-        let of_past = (rule.enough_alone_per_sigma_s * of_parts).max(rule.enough_peaks * peak);
+        let of_past = (rule.enough_alone_per_sigma_s * of_parts).max(usual.enough_s);
         let least_s = measured.map_or(rule.enough_s, |_| LEAST_ALONE_S);
         let missing = (1.0 - seconds / rule.known_s).max(0.0);
         usual.enough_alone_s = of_past.max(least_s) * (1.0 + missing);

@@ -255,8 +255,9 @@ pub(super) struct LeadFloor {
     at: f64,
 }
 
-/// Largest rate at which two clocks of a host drift apart. The smallest lead so far rises by it, so that
-/// an offset that grows is followed, and a queue that is not empty for minutes keeps its length.
+/// Rate at which two clocks of a host may drift apart, ten times what GPUs of two hosts did. The smallest
+/// lead so far rises by it, so an offset that grows is followed, and a queue that is never empty loses 12
+/// ms of its length per minute.
 const MOST_DRIFT: f64 = 2e-4;
 
 impl Default for LeadFloor {

@@ -121,8 +121,9 @@ impl Queues {
 /// difference, so it decides for the whole episode.
 #[derive(Debug, Default)]
 pub(super) struct Episode {
-    slow_s: f64,
-    filled_s: f64,
+    /// Time that was lost while most queues fell, and while most grew, seconds.
+    lost_slow_s: f64,
+    lost_filled_s: f64,
     decided: Option<bool>,
     /// Lossy time, seconds.
     lossy_s: f64,
@@ -142,8 +143,8 @@ impl Episode {
     pub(super) fn add(&mut self, queues: &Queues, found: &Explanation, loss: Loss, now: f64) {
         let seconds = loss.seconds;
         match queues.common(&found.ranks()) {
-            Change::Grew => self.filled_s += loss.share * seconds,
-            Change::Fell => self.slow_s += loss.share * seconds,
+            Change::Grew => self.lost_filled_s += loss.share * seconds,
+            Change::Fell => self.lost_slow_s += loss.share * seconds,
             Change::Unknown => {}
         }
         self.lossy_s += seconds;
@@ -166,7 +167,7 @@ impl Episode {
 
     /// Returns true if everybody is slow.
     pub(super) fn is_shared(&self) -> bool {
-        let is_shared = self.slow_s > self.filled_s;
+        let is_shared = self.lost_slow_s > self.lost_filled_s;
         self.decided.unwrap_or(is_shared)
     }
 
@@ -177,7 +178,7 @@ impl Episode {
         if is_pause {
             self.resumed = None;
             self.decided = None;
-            (self.slow_s, self.filled_s) = (0.0, 0.0);
+            (self.lost_slow_s, self.lost_filled_s) = (0.0, 0.0);
             (self.since_pause_s, self.lost_s) = (0.0, 0.0);
         }
         is_pause

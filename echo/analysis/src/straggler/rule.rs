@@ -44,7 +44,7 @@ pub struct Rule {
     /// drift `-a`, variance `V` per second and a false alarm rate of `exp(-L)` per independent
     /// piece (Siegmund 1985), with L = 14, `V` = 25 s sigma^2 and `a` = 2 sigma.
     pub enough_per_sigma_s: f64,
-    /// The same for a loss that no rank explains, with L = 10.5.
+    /// The same for a loss that no rank explains, with L = 11.
     pub enough_alone_per_sigma_s: f64,
     /// Evidence as a multiple of what the healthy past itself reaches by recurring work.
     pub enough_peaks: f64,

@@ -5,20 +5,22 @@ use crate::straggler::culprits::Rise;
 use crate::straggler::rule::Rule;
 use crate::straggler::usual::UsualFlow;
 
-/// The transfers of the other stages last so many times as long as those of the one that is late by
-/// itself, each compared with its past.
+/// Least growth of the transfers of the other stages, as a multiple of the source's.
 const LONGER: f64 = 1.3;
 
-/// Each of them causes at least this share of the waiting that the first of them causes.
+/// The same below which nothing tells the stages apart.
+const APART: f64 = 1.1;
+
+/// Least waiting that each stage causes, as a share of what the stage with most of it causes.
 const LATE: f64 = 0.5;
 
-/// Growth of the transfers of the one that is late by itself, at most.
+/// Largest growth of the source's transfers.
 const MOST_OWN: f64 = 1.15;
 
 /// Which of the ranks that are late together is late by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// No ranks are late together, or nothing is known about their transfers.
+    /// No ranks are late together, or their transfers do not tell them apart.
     Unknown,
     /// The transfers of this rank grew least, and those of the others not much more.
     Likely(usize),
@@ -60,8 +62,10 @@ pub(super) fn source(
         [(rank, own), (_, next), ..] if are_known && is_apart => {
             if own <= MOST_OWN && next >= LONGER * own {
                 Source::Certain(rank)
-            } else {
+            } else if next >= APART * own {
                 Source::Likely(rank)
+            } else {
+                Source::Unknown
             }
         }
         _ => Source::Unknown,
@@ -100,6 +104,7 @@ mod tests {
         let late = [0.1, 0.9, 0.0, 0.95];
         assert_eq!(of(late, [1.0, 3.0, 1.0, 0.9]), Source::Certain(3));
         assert_eq!(of(late, [1.0, 1.1, 1.0, 0.95]), Source::Likely(3));
+        assert_eq!(of(late, [1.0, 1.001, 1.0, 1.0]), Source::Unknown);
         // Their own peers wait for somebody else as well.
         assert_eq!(of(late, [1.0, 3.0, 1.0, 1.6]), Source::Likely(3));
     }

@@ -85,7 +85,10 @@ fn nobody_is_to_blame_if_two_slow_ranks_are_late_by_turns() {
         let incidents = play(&recording, Rule::default());
         let shown = Shown(&incidents).to_string();
         let is_condition = |one: &Incident| one.finding == Finding::UniformSlowdown;
-        assert!(!incidents.is_empty() && incidents.iter().all(is_condition), "{shown}");
+        assert!(
+            !incidents.is_empty() && incidents.iter().all(is_condition),
+            "{shown}"
+        );
     }
 }
 

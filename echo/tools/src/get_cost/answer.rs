@@ -9,8 +9,10 @@ use crate::time::AnswerWindow;
 /// Losses in the window, and the current loss per hour.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Cost {
-    /// Requested cluster; null for all clusters.
+    /// Requested cluster, or that of the requested job; null for all clusters.
     pub cluster: Option<String>,
+    /// Requested job; null for all jobs.
+    pub job: Option<String>,
     /// Window of event time that the answer covers.
     pub window: AnswerWindow,
     /// Time of the last event in the window, RFC 3339; null without events.
@@ -43,7 +45,8 @@ pub struct Cost {
     pub peer_wait_total: Option<f64>,
     /// Peer wait in GPU-hours, a part of `lost_gpu_hours`; null when unknown.
     pub peer_wait_gpu_hours: Option<f64>,
-    /// Allocated GPU-hours: from the first to the last event of each rank, hour by hour.
+    /// Allocated GPU-hours: from the first to the last event of each rank, hour by hour; of one job over
+    /// the whole window, so a name that was used again later counts the time between.
     pub allocated_gpu_hours: f64,
     /// `lost_gpu_hours` as a share of `allocated_gpu_hours`; null when nothing was allocated.
     pub lost_ratio: Option<f64>,

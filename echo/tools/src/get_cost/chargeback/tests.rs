@@ -146,7 +146,15 @@ async fn of_one_job_only_what_its_ranks_used_and_lost_is_counted() {
     assert_eq!(llama.contributors.len(), 1);
     assert_eq!(names(&llama.by_job), [(Some("llama"), None)]);
     let unknown = of_job("other").await.unwrap_err().to_string();
-    assert!(unknown.contains("jobs that did: bert, llama"), "{unknown}");
+    assert!(unknown.contains("of job bert, llama"), "{unknown}");
+    assert_eq!(llama.job.as_deref(), Some("llama"));
+    assert_eq!(
+        (
+            llama.data_quality.ranks_reporting,
+            all.data_quality.ranks_reporting
+        ),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
