@@ -206,6 +206,14 @@ pub enum ToolError {
         /// Ranks that did report.
         known: String,
     },
+    /// The job did not report in the window.
+    #[error("job {job:?} did not report in this window; {known}")]
+    UnknownJob {
+        /// Requested job.
+        job: String,
+        /// Ranks and jobs that did report.
+        known: String,
+    },
     /// The node did not report in the window.
     #[error("node {node:?} did not report in this window (known: {known})")]
     UnknownNode {
@@ -323,6 +331,7 @@ impl Coded for ToolError {
             | Self::UnknownIncident { .. }
             | Self::OtherShard { .. }
             | Self::UnknownRank { .. }
+            | Self::UnknownJob { .. }
             | Self::UnknownNode { .. }
             | Self::UnknownProcess { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,

@@ -74,10 +74,9 @@ fn find_job(presence: &Presence, name: &str) -> Result<(JobKey, Presence), ToolE
             let message = "reported in several clusters; set cluster";
             Err(ToolError::invalid("job", message))
         }
-        (None, _) => {
-            let known = presence.describe_ranks();
-            let message = format!("{name:?} did not report in this window; {known}");
-            Err(ToolError::invalid("job", message))
-        }
+        (None, _) => Err(ToolError::UnknownJob {
+            job: name.to_owned(),
+            known: presence.describe_ranks(),
+        }),
     }
 }
