@@ -22,7 +22,7 @@ As an annotation of a Kubernetes Job whose pods set JOB_NAME to train:
   kubectl annotate --overwrite job train \\
       echo/lost-gpu-hours=\"$(fleet-echo job train --json | jq -e .lost_gpu_hours)\"
 
-The report covers all times, unless --window or --from says otherwise: of a name that is used again, give
+The report covers all times, unless --window, --from or --to says otherwise: of a name that is used again, give
 the time of the job. Jobs of the same name in several namespaces are one job.";
 
 /// Job, time window and format.

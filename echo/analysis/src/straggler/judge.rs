@@ -117,7 +117,7 @@ impl Judge {
         if self.episode.pause(measured.until, PAUSE_S) {
             self.recent.clear();
             if was_shared {
-                // Everybody was slow, so the waiting of that time names nobody after it either.
+                // While all ranks are slow, the waiting does not tell the culprit.
                 self.lateness.forget_unnamed();
             }
         }

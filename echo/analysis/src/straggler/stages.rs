@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(of(late, [1.0, 3.0, 1.0, 0.9]), Source::Certain(3));
         assert_eq!(of(late, [1.0, 1.1, 1.0, 0.95]), Source::Likely(3));
         assert_eq!(of(late, [1.0, 1.001, 1.0, 1.0]), Source::Unknown);
-        // Their own peers wait for somebody else as well.
+        // The transfers of rank 3 grew as well, so it may wait for another rank.
         assert_eq!(of(late, [1.0, 3.0, 1.0, 1.6]), Source::Likely(3));
     }
 

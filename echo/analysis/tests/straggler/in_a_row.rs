@@ -76,9 +76,9 @@ fn both_ranks_of_a_pair_are_named_if_a_healthy_pause_is_between_their_faults() {
     }
 }
 
-/// Two ranks whose data sets both sleep: by turns each of them is the later one for several seconds.
+/// The data sets of both ranks sleep. The later rank changes every few seconds.
 #[test]
-fn nobody_is_to_blame_if_two_slow_ranks_are_late_by_turns() {
+fn two_slow_ranks_that_alternate_as_the_later_one_are_a_uniform_slowdown() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/straggler");
     let recording = Recording::read(&folder.join("ddp2-everyone.gz"));
     for recording in [recording.clone(), recording.in_blocks_of(1.0)] {

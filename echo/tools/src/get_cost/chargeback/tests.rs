@@ -82,23 +82,27 @@ fn losses(incident: &Incident, nodes: &[(&str, f64)]) -> Vec<LostTime> {
     nodes.iter().map(of_node).collect()
 }
 
-#[tokio::test]
-async fn lost_time_is_charged_to_the_job_of_its_incident_and_the_namespace_of_its_ranks() {
+/// Losses of 3 GPU-seconds of the job `llama` on node-0, and of 5 of `bert` on node-1.
+fn two_jobs() -> DetectorOutput {
     let (llama, bert) = (incident(1, Some("llama")), incident(2, Some("bert")));
     let lost = [
         losses(&llama, &[("node-0", 3.0)]),
         losses(&bert, &[("node-1", 5.0)]),
     ];
-    let output = DetectorOutput {
+    DetectorOutput {
         lost: lost.concat(),
         incidents: vec![llama, bert],
         ..DetectorOutput::default()
-    };
+    }
+}
+
+#[tokio::test]
+async fn lost_time_is_charged_to_the_job_of_its_incident_and_the_namespace_of_its_ranks() {
     let ranks = [
         (0, Some("llama"), Some("research")),
         (2, Some("bert"), Some("search")),
     ];
-    let answer = answer(&context_of(&ranks, output).await, None).await;
+    let answer = answer(&context_of(&ranks, two_jobs()).await, None).await;
     let expected = [
         (Some("bert"), Some("search")),
         (Some("llama"), Some("research")),
@@ -111,18 +115,8 @@ async fn lost_time_is_charged_to_the_job_of_its_incident_and_the_namespace_of_it
 
 #[tokio::test]
 async fn of_one_job_only_what_its_ranks_used_and_lost_is_counted() {
-    let (llama, bert) = (incident(1, Some("llama")), incident(2, Some("bert")));
-    let lost = [
-        losses(&llama, &[("node-0", 3.0)]),
-        losses(&bert, &[("node-1", 5.0)]),
-    ];
-    let output = DetectorOutput {
-        lost: lost.concat(),
-        incidents: vec![llama, bert],
-        ..DetectorOutput::default()
-    };
     let ranks = [(0, Some("llama"), None), (2, Some("bert"), None)];
-    let context = context_of(&ranks, output).await;
+    let context = context_of(&ranks, two_jobs()).await;
     let of_job = async |job: &str| {
         let tool = GetCost {
             job: Some(job.to_owned()),
