@@ -20,6 +20,7 @@
     reason = "a queued batch holds its place in the queue; the lint takes every owner of the queue for a guard"
 )]
 
+pub mod capture;
 pub mod check;
 pub mod config;
 pub mod endpoint;

@@ -116,12 +116,52 @@ pub struct LocalStatus {
     pub local_hosts: BTreeSet<String>,
 }
 
-/// Queries the status of the job that listens at an address of this host.
-pub async fn query_local(address: SocketAddr, limits: RasLimits) -> Result<LocalStatus, RasError> {
+/// Answer about the status of a job, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RasAnswer {
+    /// The answer.
+    pub text: String,
+    /// Whether it is JSON.
+    pub is_json: bool,
+}
+
+impl RasAnswer {
+    fn status(&self) -> Result<Status, RasFormatError> {
+        if self.is_json {
+            parse_json(&self.text)
+        } else {
+            parse_text(&self.text)
+        }
+    }
+}
+
+/// Returns what the job that listens at an address of this host answers.
+async fn answer_local(address: SocketAddr, limits: RasLimits) -> Result<RasAnswer, RasError> {
     if !is_local(address.ip()) {
         return Err(RasError::Connection(io::ErrorKind::AddrNotAvailable.into()));
     }
-    let status = query(address, limits).await?;
+    let answered = timeout(limits.timeout, exchange(address, limits));
+    answered
+        .await
+        .unwrap_or(Err(RasError::TimedOut(limits.timeout)))
+}
+
+/// Returns what the job of a process answers, in its network namespace. `address` is where it listens.
+pub async fn answer_of(
+    pid: u32,
+    address: SocketAddr,
+    limits: RasLimits,
+    proc: PathBuf,
+) -> Result<RasAnswer, RasError> {
+    match NetworkNamespace::other_than_own(&proc, pid) {
+        None => answer_local(address, limits).await,
+        Some(namespace) => inside(namespace, proc, move || answer_local(address, limits)).await,
+    }
+}
+
+/// Queries the status of the job that listens at an address of this host.
+pub async fn query_local(address: SocketAddr, limits: RasLimits) -> Result<LocalStatus, RasError> {
+    let status = answer_local(address, limits).await?.status()?;
     let mut local_hosts: BTreeSet<String> = status.hosts().map(str::to_owned).collect();
     local_hosts.retain(|host| host.parse().is_ok_and(is_local));
     Ok(LocalStatus {
@@ -130,21 +170,34 @@ pub async fn query_local(address: SocketAddr, limits: RasLimits) -> Result<Local
     })
 }
 
-/// Queries the status of the job that listens at an address in another network namespace, by a
-/// thread of its own, which enters it. `proc` is the `/proc` of the host.
+/// Queries the status of the job that listens at an address in another network namespace. `proc` is
+/// the `/proc` of the host.
 pub async fn query_in(
     namespace: NetworkNamespace,
     address: SocketAddr,
     limits: RasLimits,
     proc: PathBuf,
 ) -> Result<LocalStatus, RasError> {
+    inside(namespace, proc, move || query_local(address, limits)).await
+}
+
+/// Runs a query by a thread of its own, which enters a network namespace.
+async fn inside<T, F>(
+    namespace: NetworkNamespace,
+    proc: PathBuf,
+    query: impl FnOnce() -> F + Send + 'static,
+) -> Result<T, RasError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, RasError>>,
+{
     let (answer, answered) = oneshot::channel();
     let inside = move || {
         namespace.enter(&proc)?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(query_local(address, limits))
+        runtime.block_on(query())
     };
     let thread = thread::Builder::new().name("ras-namespace".to_owned());
     thread.spawn(move || answer.send(inside()))?;
@@ -153,15 +206,7 @@ pub async fn query_in(
         .unwrap_or_else(|_stopped| Err(RasError::Connection(io::ErrorKind::BrokenPipe.into())))
 }
 
-/// Queries the status of the job that listens at an address.
-async fn query(address: SocketAddr, limits: RasLimits) -> Result<Status, RasError> {
-    let answered = timeout(limits.timeout, exchange(address, limits));
-    answered
-        .await
-        .unwrap_or(Err(RasError::TimedOut(limits.timeout)))
-}
-
-async fn exchange(address: SocketAddr, limits: RasLimits) -> Result<Status, RasError> {
+async fn exchange(address: SocketAddr, limits: RasLimits) -> Result<RasAnswer, RasError> {
     let mut server = BufReader::new(TcpStream::connect(address).await?);
     request(&mut server, PROTOCOL, "SERVER PROTOCOL ").await?;
     // A third of the time for each of NCCL's rounds, so that it still answers about unresponsive
@@ -186,11 +231,9 @@ async fn exchange(address: SocketAddr, limits: RasLimits) -> Result<Status, RasE
     if u64::try_from(answer.len()).is_ok_and(|bytes| bytes > limits.max_bytes) {
         return Err(RasError::TooLarge(limits.max_bytes));
     }
-    let answer = String::from_utf8_lossy(&answer);
-    Ok(if is_json {
-        parse_json(&answer)?
-    } else {
-        parse_text(&answer)?
+    Ok(RasAnswer {
+        text: String::from_utf8_lossy(&answer).into_owned(),
+        is_json,
     })
 }
 

@@ -235,3 +235,15 @@ pub const CHAIN_ADVICE: &str = "fleet.chain.advice";
 /// On [`crate::metric::STACK_SAMPLES`]: the stack, innermost frame first, one frame per line, such as
 /// `[Python] train.py:142 in forward()`.
 pub const STACK: &str = "fleet.stack";
+
+/// On [`crate::metric::FILE`]: name of the file, such as `threads.txt`.
+pub const FILE_NAME: &str = "fleet.file.name";
+
+/// On [`crate::metric::FILE`]: number of the part, from 0.
+pub const FILE_PART: &str = "fleet.file.part";
+
+/// On [`crate::metric::FILE`]: number of parts.
+pub const FILE_PARTS: &str = "fleet.file.parts";
+
+/// On [`crate::metric::FILE`]: the part, Base64 of bytes of the file after compression by gzip.
+pub const FILE_CONTENT: &str = "fleet.file.content";

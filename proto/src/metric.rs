@@ -130,6 +130,10 @@ pub const CHAIN: &str = "fleet.process.chain";
 /// Sum, delta: samples in which a thread had one stack, [`crate::attribute::STACK`].
 pub const STACK_SAMPLES: &str = "fleet.process.stack_samples";
 
+/// Gauge: size, bytes, of a file that an agent made about a process that does nothing. Each point has
+/// one part of its content in [`crate::attribute::FILE_CONTENT`].
+pub const FILE: &str = "fleet.process.file_bytes";
+
 /// Delta sum: milliseconds for which the control group of the process was throttled at its CPU
 /// quota, a sum over CPUs.
 pub const CGROUP_THROTTLED: &str = "fleet.host.cgroup_throttled_ms";

@@ -75,8 +75,9 @@ int main(int argc, char **argv)
 	}
 	qsort(durations, calls, sizeof(*durations), compare);
 	printf("%d", calls);
-	for (int percent = 50; percent <= 100; percent += percent == 50 ? 45 : percent == 95 ? 4 : 1)
-		printf(" %ld", (long)durations[(calls * percent + 99) / 100 - 1]);
+	static const int percents[] = {50, 95, 99, 100, 48, 93, 97};
+	for (size_t i = 0; i < sizeof(percents) / sizeof(*percents); i++)
+		printf(" %ld", (long)durations[(calls * percents[i] + 99) / 100 - 1]);
 	printf("\n");
 	return 0;
 }

@@ -20,6 +20,7 @@ mod recapture;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::captured_file::CapturedFile;
 use crate::event::{Event, FunctionDurations, Process, Stack};
 pub use crate::explain::cause::Cause;
 pub use crate::explain::chain::{CausalChain, Reference, Severity};
@@ -65,6 +66,8 @@ pub struct ProcessReport {
     pub seen: Observation,
     /// Chains that hold, largest share first.
     pub chains: Vec<CausalChain>,
+    /// Files that were made about it.
+    pub files: Vec<CapturedFile>,
 }
 
 impl ProcessReport {
@@ -95,7 +98,8 @@ impl ProcessReport {
 
     /// Returns the number of points that deliver it.
     pub fn n_points(&self) -> usize {
-        self.functions().len() + self.stacks().len() + self.chains.len()
+        let of_files: usize = self.files.iter().map(|file| file.parts().len()).sum();
+        self.functions().len() + self.stacks().len() + self.chains.len() + of_files
     }
 
     /// Converts its times.
@@ -329,6 +333,7 @@ impl ProcessState {
             to_ns: now_ns,
             seen,
             chains,
+            files: Vec::new(),
         })
     }
 

@@ -18,6 +18,7 @@
 pub mod activity;
 pub mod batch;
 pub mod block_size;
+pub mod captured_file;
 pub mod classify;
 pub mod correlate;
 pub mod discover;

@@ -57,6 +57,7 @@ fn report(pid: u32, period: u64, chains: Vec<CausalChain>) -> ProcessReport {
         to_ns: period * PERIOD,
         seen,
         chains,
+        files: Vec::new(),
     }
 }
 

@@ -6,6 +6,10 @@ const PATIENT: RasLimits = RasLimits {
     max_bytes: 64 << 10,
 };
 
+async fn query(address: SocketAddr, limits: RasLimits) -> Result<Status, RasError> {
+    Ok(query_local(address, limits).await?.status)
+}
+
 #[tokio::test]
 async fn the_status_of_a_job_is_queried_in_json() {
     let answer = json(&[("10.0.0.1", Some(7)), ("10.0.0.2", None)]);

@@ -17,6 +17,7 @@ use crate::config::RunArgs;
 use crate::gpu::Gpus;
 use crate::host_conditions::HostConditions;
 use crate::run::PollResult;
+use crate::run::captures::{CaptureTask, Captures, captures};
 use crate::run::ras::{Answer, RasQueries, RasTask, ras_queries};
 use crate::run::self_metrics::SelfMetrics;
 use crate::run::stacks::StackSampling;
@@ -35,6 +36,7 @@ pub(super) struct Agent {
     conditions: HostConditions,
     ras: Option<RasQueries>,
     stacks: Option<StackSampling>,
+    captures: Captures,
     self_metrics: Arc<SelfMetrics>,
     clock: WallClock,
     last_tick_ns: u64,
@@ -46,7 +48,7 @@ impl Agent {
         node: &str,
         outbox: Outbox,
         self_metrics: Arc<SelfMetrics>,
-    ) -> (Self, Option<RasTask>) {
+    ) -> (Self, Option<RasTask>, CaptureTask) {
         let identity = Identity {
             cluster: args.cluster.clone(),
             node: node.to_owned(),
@@ -55,6 +57,7 @@ impl Agent {
         };
         let processes = Processes::new("/proc");
         let (ras, task) = ras_queries(&args.ras, identity.clone(), processes.clone()).unzip();
+        let (captures, capture_task) = captures(&args.ras, processes.clone());
         let flush_every_ns = u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX);
         let host = Host::new(identity, flush_every_ns);
         let (mut host, clock) = (host.with_report_period(args.report_period), wall_clock());
@@ -67,11 +70,12 @@ impl Agent {
             conditions: HostConditions::new(Path::new("/sys")),
             ras,
             stacks: None,
+            captures,
             self_metrics,
             clock,
             last_tick_ns: 0,
         };
-        (agent, task)
+        (agent, task, capture_task)
     }
 
     /// Has the stacks of late ranks sampled from now on.
@@ -107,8 +111,12 @@ impl Agent {
         if let Some(policy) = self.outbox.new_policy() {
             self.self_metrics.record_policy(&policy);
             self.host.apply_policy(&policy);
+            let late = self.host.late_processes(&policy);
             if let Some(stacks) = &self.stacks {
-                stacks.arm(&self.host.late_processes(&policy));
+                stacks.arm(&late);
+            }
+            for process in self.host.still_processes(&late, polled.now_ns) {
+                self.captures.request(process, polled.now_ns);
             }
         }
         let mut ended_processes = Vec::new();
@@ -139,6 +147,9 @@ impl Agent {
         let stacks = self.stacks.as_mut().map(StackSampling::take);
         for sample in stacks.unwrap_or_default() {
             self.host.on_event(&Event::Stack(Box::new(sample)));
+        }
+        for (pid, files) in self.captures.take() {
+            self.host.report_files(pid, files);
         }
         self.tick(polled.now_ns).await;
         if let Some(verdicts) = self.host.take_verdicts() {

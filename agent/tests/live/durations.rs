@@ -174,16 +174,18 @@ fn a_process_without_nccl_is_measured_if_all_processes_are() {
 }
 
 /// Asserts that percentiles deviate from those that the program has measured by the stated error at
-/// most.
+/// most. On a busy host the program is interrupted between its clock and a probe in a few calls, which are
+/// shorter for the probes then: 2 % of them.
 fn assert_percentiles(calls: &FunctionDurations, output: &str) {
     let own: Vec<u64> = output
         .split_whitespace()
         .map(|number| number.parse().unwrap())
         .collect();
     assert_eq!(own[0], calls.calls());
-    for (percent, own_ns) in [50, 95, 99].into_iter().zip(&own[1..]) {
+    let own_ns = own[1..4].iter().zip(&own[5..]);
+    for (percent, (own_ns, below_ns)) in [50, 95, 99].into_iter().zip(own_ns) {
         let seen_ns = calls.percentile_ns(percent).unwrap();
-        let least_ns = own_ns.saturating_sub(PROBES_NS);
+        let least_ns = below_ns.saturating_sub(PROBES_NS);
         assert!(
             (least_ns - least_ns / 9..=own_ns + own_ns / 9).contains(&seen_ns),
             "p{percent}: {seen_ns} ns, by the program {own_ns} ns"

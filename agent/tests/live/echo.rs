@@ -112,6 +112,35 @@ impl Echo {
         })
     }
 
+    /// Waits until the archive of an incident has a file, and returns its content.
+    #[track_caller]
+    pub(crate) fn wait_for_file(&self, incident: &str, path: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("incident.tar.gz");
+        wait_for(path, || {
+            let mut bundle = Command::new(program());
+            bundle.args([
+                "bundle",
+                incident,
+                "--server",
+                &format!("http://{}", self.http),
+            ]);
+            let bundled = bundle.arg("--file").arg(&archive).output().unwrap();
+            assert!(bundled.status.success(), "{bundled:?}");
+            let mut extract = Command::new("tar");
+            extract.arg("-xzOf").arg(&archive);
+            let extracted = extract
+                .arg(format!("incident-{incident}/{path}"))
+                .output()
+                .unwrap();
+            if extracted.status.success() {
+                Ok(String::from_utf8(extracted.stdout).unwrap())
+            } else {
+                Err(String::from_utf8_lossy(&extracted.stderr).into_owned())
+            }
+        })
+    }
+
     /// Returns the agent's own metric as stored by Echo.
     pub(crate) fn agent_metric(&self, metric: &str) -> Vec<i64> {
         let events = self.events(metric);

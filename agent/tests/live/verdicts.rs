@@ -98,7 +98,8 @@ fn a_slow_rank_is_named_and_sampled_and_its_host_is_unhealthy_and_unknown_withou
 
 #[test]
 #[needs(PROBES, ECHO)]
-fn the_rank_that_a_job_hangs_for_is_sampled_and_its_host_is_unhealthy_until_the_job_ends() {
+fn the_rank_that_a_job_hangs_for_is_sampled_and_captured_and_its_host_is_unhealthy_until_the_job_ends()
+ {
     let gpu = Gpu::new();
     let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
     let of_hangs = ACTIONS.replace("[host, device, inconclusive]", "[hang]");
@@ -122,6 +123,15 @@ fn the_rank_that_a_job_hangs_for_is_sampled_and_its_host_is_unhealthy_until_the_
     ] {
         assert!(summary.contains(part), "{part}: {summary}");
     }
+    let incident = explained["conditions"][0]["incident_id"].as_str().unwrap();
+    // Its file of threads, and that of a rank which waits for it.
+    for rank in [2, 0] {
+        let threads = echo.wait_for_file(incident, &format!("rank-{rank}/threads.txt"));
+        assert!(threads.contains("Threads of process "), "{threads}");
+    }
+    let list = echo.wait_for_file(incident, "rank-2/capture.txt");
+    assert!(list.contains("flight_recorder.pickle is missing"), "{list}");
+    assert!(list.contains("ras.json is missing"), "{list}");
     drop(job);
     wait_for("a healthy host", || {
         let (code, message) = check(&socket);

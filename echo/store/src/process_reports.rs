@@ -34,6 +34,11 @@ pub trait ProcessReports: Send + Sync {
         Err(StoreError::Closed)
     }
 
+    /// Parts of the files that agents made about processes, in order of time, process, file and part.
+    async fn file_parts(&self, _query: ProcessQuery) -> Result<Vec<FilePart>, StoreError> {
+        Err(StoreError::Closed)
+    }
+
     /// Reports per node and metric, of metrics that agents send about a host, a process or
     /// themselves, in order of cluster, node and metric.
     async fn node_reports(
@@ -178,6 +183,23 @@ pub struct StackTotals {
     pub samples: u64,
     /// Number of samples of all stacks of the process.
     pub process_samples: u64,
+}
+
+/// Part of a file that an agent made about a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePart {
+    /// The process.
+    pub process: ProcessKey,
+    /// Time at which the file was made.
+    pub at: Nanos,
+    /// Name of the file, as the agent sent it.
+    pub name: String,
+    /// Number of the part, from 0.
+    pub part: u32,
+    /// Number of parts.
+    pub parts: u32,
+    /// Base64 of the part of the file after compression by gzip.
+    pub content: String,
 }
 
 /// Reports of one metric by one node.

@@ -23,6 +23,7 @@ use source::{Source, read_folder};
 const ECHO: Architecture = Architecture {
     layers: &[
         ("feedback", 0),
+        ("capture", 1),
         ("config", 1),
         ("progress", 1),
         ("telemetry", 1),
@@ -150,6 +151,7 @@ const AGENT: Architecture = Architecture {
         ("ras", 0),
         ("rdma", 0),
         ("stack_sampling", 0),
+        ("capture", 1),
         // Flags create the components that they configure.
         ("config", 1),
         ("host_conditions", 1),
@@ -193,7 +195,7 @@ const AGENT: Architecture = Architecture {
             ],
         ),
         ("nvml_wrapper", &["gpu"]),
-        ("procfs_core", &["measurements"]),
+        ("procfs_core", &["capture", "measurements"]),
         ("prometheus_client", &["metrics"]),
         ("rusqlite", &["import"]),
     ],

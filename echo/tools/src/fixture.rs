@@ -25,7 +25,7 @@ use crate::rates::Rates;
 pub mod broken;
 mod processes;
 
-pub use processes::process_reports;
+pub use processes::{captured_file, process_reports};
 
 /// Instant `seconds` after 2026-06-01T00:00:00Z, the start of the recording.
 pub fn at(seconds: i64) -> Nanos {

@@ -1,12 +1,15 @@
 //! Archive of one incident: the answers of the tools about its time and its ranks, and a README.md that
 //! lists the files. It can be read without access to Echo.
 
+mod captured;
+
 use std::collections::BTreeSet;
 use std::io;
 
 use echo_core::ids::{JobId, Rank};
 use echo_core::model::detector_output::{Finding, Incident};
 use echo_core::units::{Nanos, Window};
+use echo_store::process_reports::ProcessQuery;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Deserialize;
@@ -67,7 +70,7 @@ impl Archive {
 /// File of a bundle.
 struct File {
     path: String,
-    text: String,
+    content: Vec<u8>,
 }
 
 /// Finds an incident of a cluster, by default of the only one, at any time. Returns `None` if the cluster
@@ -196,12 +199,35 @@ impl Maker<'_> {
         let line = match self.answer(tool, rank).await {
             Ok(text) => {
                 let line = format!("- `{path}`: {about}");
-                self.files.push(File { path, text });
+                let content = text.into_bytes();
+                self.files.push(File { path, content });
                 line
             }
             Err(error) => format!("- `{path}` is missing: {error}"),
         };
         self.contents.push(line);
+    }
+
+    /// Adds the files that an agent made about a rank, if its job hung.
+    async fn add_captured(&mut self, rank: Rank) -> Result<(), ToolError> {
+        self.registry.find(&self.context.caller, GetStacks::NAME)?;
+        let query = ProcessQuery {
+            cluster: Some(self.incident.cluster.clone()),
+            job: self.incident.job.clone(),
+            rank: Some(rank),
+            ..ProcessQuery::new(self.window, captured::MAX_PARTS)
+        };
+        let parts = async { Ok(self.context.store.file_parts(query).await?) };
+        let parts = self.context.run_limited(parts).await?;
+        for (name, content) in captured::files(&parts) {
+            let path = format!("rank-{rank}/{name}");
+            let about = captured::about(name);
+            self.contents.push(format!(
+                "- `{path}`: {about} (rank {rank}, when the job hung)"
+            ));
+            self.files.push(File { path, content });
+        }
+        Ok(())
     }
 
     async fn answer(&self, tool: &str, rank: Option<Rank>) -> Result<String, ToolError> {
@@ -261,10 +287,14 @@ async fn files(
             let path = format!("rank-{rank}/{name}");
             maker.add(path, tool, Some(rank), &about).await;
         }
+        if let Err(error) = maker.add_captured(rank).await {
+            let line = format!("- files of the agent about rank {rank} are missing: {error}");
+            maker.contents.push(line);
+        }
     }
-    let text = readme(incident, window, &maker.contents);
+    let content = readme(incident, window, &maker.contents).into_bytes();
     let path = "README.md".to_owned();
-    maker.files.insert(0, File { path, text });
+    maker.files.insert(0, File { path, content });
     Ok(maker.files)
 }
 
@@ -313,11 +343,11 @@ fn packed(folder: &str, files: &[File], at: Nanos) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     for file in files {
         let mut header = tar::Header::new_gnu();
-        header.set_size(file.text.len() as u64);
+        header.set_size(file.content.len() as u64);
         header.set_mode(0o644);
         header.set_mtime(u64::try_from(at.value() / 1_000_000_000).unwrap_or(0));
         let path = format!("{folder}/{}", file.path);
-        archive.append_data(&mut header, path, file.text.as_bytes())?;
+        archive.append_data(&mut header, path, file.content.as_slice())?;
     }
     archive.into_inner()?.finish()
 }

@@ -37,6 +37,16 @@ impl Host {
         }
     }
 
+    /// Returns those of late ranks and their peers that do nothing, with the rank of each: their job hangs.
+    pub fn still_processes(&self, late: &[LateProcess], now_ns: u64) -> Vec<(u32, u32)> {
+        let pids = late.iter().flat_map(|late| [Some(late.pid), late.peer]);
+        let pipelines = pids.filter_map(|pid| self.pipelines.get(&pid?));
+        let still = pipelines.filter(|pipeline| pipeline.is_still(now_ns));
+        still
+            .map(|pipeline| (pipeline.process().pid, pipeline.process().rank))
+            .collect()
+    }
+
     fn is_late(&self, set: &PolicySet, pipeline: &Pipeline) -> bool {
         let role = pipeline.iteration_pattern().role();
         let key = cohort_key(role, self.job_of(pipeline).as_deref());
@@ -147,6 +157,15 @@ mod tests {
         let peer = None;
         let both = [10, 11].map(|pid| LateProcess { pid, peer });
         assert_eq!(late(&[0, 1]), both);
+    }
+
+    #[test]
+    fn late_ranks_and_their_peers_do_nothing_while_their_job_hangs() {
+        let host = host();
+        let late = host.late_processes(&policy(&host, &[1]));
+        let still = |after_s: u64| host.still_processes(&late, after_s * 1_000 * MILLISECOND);
+        assert_eq!(still(4), []);
+        assert_eq!(still(15), [(11, 1), (10, 0)]);
     }
 
     #[test]

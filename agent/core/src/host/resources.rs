@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::batch::{Resource, ResourceReport};
+use crate::captured_file::CapturedFile;
 use crate::event::{Labels, Process};
-use crate::explain::Explainer;
+use crate::explain::{Explainer, Observation, ProcessReport};
 use crate::host::{Host, Identity};
 use crate::pipeline::Pipeline;
 
@@ -35,6 +36,25 @@ impl Host {
             report.map_times(|ns| self.clock.unix_ns(ns));
             self.reports.push(ResourceReport { resource, report });
         }
+    }
+
+    /// Adds files about a process to the next batch.
+    pub fn report_files(&mut self, pid: u32, files: Vec<CapturedFile>) {
+        let resource = match self.pipelines.get(&pid) {
+            Some(pipeline) => self.resource(pipeline),
+            None => self.resource_without_rank(pid),
+        };
+        let now_ns = self.clock.unix_ns(self.now_ns);
+        let report = ProcessReport {
+            pid,
+            process: None,
+            from_ns: now_ns,
+            to_ns: now_ns,
+            seen: Observation::default(),
+            chains: Vec::new(),
+            files,
+        };
+        self.reports.push(ResourceReport { resource, report });
     }
 
     /// Adds the points of a process to the next batch, once its job is certain: points of one job

@@ -11,7 +11,8 @@ use echo_store::duckdb::DuckDbStore;
 use echo_store::hours::{Closed, ClosingHour, CostHours, DueHour, UnsettledHour};
 use echo_store::incident_history::{IncidentHistory, PastCulprit};
 use echo_store::process_reports::{
-    CallTotals, ChainState, NodeReport, ProcessQuery, ProcessReports, ProcessSeen, StackTotals,
+    CallTotals, ChainState, FilePart, NodeReport, ProcessQuery, ProcessReports, ProcessSeen,
+    StackTotals,
 };
 use echo_store::{EventStore, StoreError};
 
@@ -123,6 +124,10 @@ impl ProcessReports for HotAndCold {
 
     async fn stack_totals(&self, query: ProcessQuery) -> Result<Vec<StackTotals>, StoreError> {
         about_processes!(self, query, stack_totals)
+    }
+
+    async fn file_parts(&self, query: ProcessQuery) -> Result<Vec<FilePart>, StoreError> {
+        about_processes!(self, query, file_parts)
     }
 
     async fn node_reports(

@@ -74,6 +74,19 @@ fn stack(origin: &Arc<Origin>, second: i64, samples: i64, stack: &str) -> Event 
     )
 }
 
+fn file_part(origin: &Arc<Origin>, second: i64, part: i64, content: &str) -> Event {
+    let attrs = json!({
+        "fleet.file.name": "threads.txt", "fleet.file.part": part, "fleet.file.parts": 2,
+        "fleet.file.content": content,
+    });
+    report(
+        origin,
+        "fleet.process.file_bytes",
+        second,
+        (Reading::Int(9), &attrs),
+    )
+}
+
 fn everything() -> ProcessQuery {
     ProcessQuery::new(window(0, 1_000_000), 100)
 }
@@ -211,6 +224,31 @@ async fn processes_and_nodes_are_listed_with_their_last_report() {
             ("fleet.process.stack_samples", 1.0)
         ]
     );
+}
+
+#[tokio::test]
+async fn files_are_returned_in_parts_by_time_and_process() {
+    let store = DuckDbStore::scratch();
+    let ranks = [0, 1].map(|rank| origin("prod", "node-1", rank));
+    let events = vec![
+        file_part(&ranks[1], 20, 1, "b"),
+        file_part(&ranks[1], 20, 0, "a"),
+        file_part(&ranks[0], 10, 0, "c"),
+        // There are two parts.
+        file_part(&ranks[0], 10, 2, "d"),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let found = store.file_parts(everything()).await.unwrap();
+    let seen = found
+        .iter()
+        .map(|one| (one.process.pid, one.content.as_str()));
+    let expected = [(Some(4_000), "c"), (Some(4_001), "a"), (Some(4_001), "b")];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+    let of_rank = ProcessQuery {
+        rank: Some(Rank::new(0)),
+        ..everything()
+    };
+    assert_eq!(store.file_parts(of_rank).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

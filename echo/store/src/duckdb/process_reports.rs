@@ -8,7 +8,8 @@ use crate::StoreError;
 use crate::duckdb::DuckDbStore;
 use crate::duckdb::rows::{process_queries, process_results};
 use crate::process_reports::{
-    CallTotals, ChainState, NodeReport, ProcessQuery, ProcessReports, ProcessSeen, StackTotals,
+    CallTotals, ChainState, FilePart, NodeReport, ProcessQuery, ProcessReports, ProcessSeen,
+    StackTotals,
 };
 
 #[async_trait]
@@ -42,6 +43,14 @@ impl ProcessReports for DuckDbStore {
         let doing = "summing stack samples";
         self.readers
             .collect(doing, query, process_results::stacks)
+            .await
+    }
+
+    async fn file_parts(&self, query: ProcessQuery) -> Result<Vec<FilePart>, StoreError> {
+        let query = process_queries::file_parts(&query);
+        let doing = "reading files about processes";
+        self.readers
+            .collect(doing, query, process_results::file_parts)
             .await
     }
 

@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
+use flate2::Compression;
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 
 use super::IncidentBundle;
-use crate::fixture::{context, culprit, process_reports};
+use crate::fixture::{captured_file, context, culprit, process_reports};
 use crate::registry::Registry;
 use crate::{ToolContext, ToolError};
 
@@ -52,6 +54,23 @@ async fn the_bundle_of_a_culprit_has_its_stacks_chains_and_costs_and_those_of_a_
         "{:?}",
         files.keys()
     );
+}
+
+#[tokio::test]
+async fn the_bundle_has_the_files_that_the_agent_made_when_the_job_hung() {
+    let context = context().await;
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(b"4711  S  python3  futex_do_wait\n")
+        .unwrap();
+    let made = captured_file("threads.txt", &gzip.finish().unwrap());
+    context.store.append(made).await.unwrap();
+    let files = files(&context).await;
+    assert_eq!(
+        files["rank-2/threads.txt"],
+        "4711  S  python3  futex_do_wait\n"
+    );
+    assert!(files["README.md"].contains("`rank-2/threads.txt`: states of its threads"));
+    assert!(!files.contains_key("rank-0/threads.txt"));
 }
 
 #[tokio::test]

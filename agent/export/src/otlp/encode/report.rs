@@ -1,6 +1,9 @@
 //! Encoding of what processes lose time to.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fleet_agent_core::batch::ResourceReport;
+use fleet_agent_core::captured_file::CapturedFile;
 use fleet_agent_core::event::{FunctionDurations, Stack};
 use fleet_agent_core::explain::CausalChain;
 use fleet_agent_core::signal::millis;
@@ -25,7 +28,9 @@ pub(super) fn resource_metrics(own: &ResourceReport) -> ResourceMetrics {
     let chains = report.chains.iter().map(|chain| chain_point(chain, period));
     let stacks = report.stacks().into_iter();
     let stacks = stacks.map(|(call, stack, samples)| stack_point(call, stack, samples, period));
-    let data = [
+    let files = report.files.iter();
+    let files = files.flat_map(|file| file_points(file, report.to_ns));
+    let mut data = vec![
         (
             metric::CALLS,
             Data::Histogram(Histogram {
@@ -48,6 +53,10 @@ pub(super) fn resource_metrics(own: &ResourceReport) -> ResourceMetrics {
             }),
         ),
     ];
+    if !report.files.is_empty() {
+        let data_points = files.collect();
+        data.push((metric::FILE, Data::Gauge(Gauge { data_points })));
+    }
     let metrics = data.into_iter().map(|(name, data)| Metric {
         name: name.to_owned(),
         unit: unit(name).to_owned(),
@@ -135,6 +144,28 @@ fn stack_point(
     }
 }
 
+/// Parts of a file.
+fn file_points(file: &CapturedFile, to_ns: u64) -> impl Iterator<Item = NumberDataPoint> {
+    let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let parts = file.parts();
+    let n_parts = number(parts.len());
+    parts
+        .enumerate()
+        .map(move |(part, content)| NumberDataPoint {
+            attributes: vec![
+                text(attribute::FILE_NAME, file.name),
+                int(attribute::FILE_PART, number(part)),
+                int(attribute::FILE_PARTS, n_parts),
+                text(attribute::FILE_CONTENT, &STANDARD.encode(content)),
+            ],
+            time_unix_nano: to_ns,
+            value: Some(number_data_point::Value::AsInt(
+                i64::try_from(file.size).unwrap_or(i64::MAX),
+            )),
+            ..NumberDataPoint::default()
+        })
+}
+
 /// Lines of a stack, innermost frame first.
 fn frames(stack: &Stack) -> String {
     let mut lines = stack.lines();
@@ -211,6 +242,11 @@ mod tests {
                 to_ns: 10_000_000_010,
                 seen,
                 chains: vec![chain],
+                files: vec![CapturedFile {
+                    name: "threads.txt",
+                    size: 40_000,
+                    gzip: vec![7; 10_000],
+                }],
             },
         }
     }
@@ -238,7 +274,7 @@ mod tests {
         let resource = encoded.resource.clone().unwrap().attributes;
         assert!(texts(&resource).contains(&("process.pid", "4711".to_owned())));
         assert!(!resource.iter().any(|own| own.key == attribute::FLEET_RANK));
-        let [calls, chains, stacks] = encoded.scope_metrics[0].metrics.as_slice() else {
+        let [calls, chains, stacks, ..] = encoded.scope_metrics[0].metrics.as_slice() else {
             panic!("{encoded:?}")
         };
         let Some(Data::Histogram(histogram)) = &calls.data else {
@@ -292,5 +328,31 @@ mod tests {
             ("fleet.function", "cudaMalloc"),
         ];
         assert_eq!(texts(&sum.data_points[0].attributes), expected.map(owned));
+    }
+
+    #[test]
+    fn a_file_is_sent_in_parts() {
+        let encoded = resource_metrics(&report());
+        let files = encoded.scope_metrics[0].metrics.last().unwrap();
+        let Some(Data::Gauge(gauge)) = &files.data else {
+            panic!("{files:?}")
+        };
+        let parts = gauge
+            .data_points
+            .iter()
+            .map(|point| texts(&point.attributes));
+        let parts: Vec<(String, usize)> = parts
+            .map(|of| {
+                let [(_, name), (_, part), (_, parts), (_, content)] = &of[..] else {
+                    panic!("{of:?}")
+                };
+                (format!("{name} {part} of {parts}"), content.len())
+            })
+            .collect();
+        let expected = [
+            ("threads.txt 0 of 2", 12_000),
+            ("threads.txt 1 of 2", 1_336),
+        ];
+        assert_eq!(parts, expected.map(|(part, len)| (part.to_owned(), len)));
     }
 }

@@ -105,6 +105,28 @@ pub(in crate::duckdb) fn stacks(query: &ProcessQuery) -> Query {
         )
 }
 
+/// Parts of files about processes.
+pub(in crate::duckdb) fn file_parts(query: &ProcessQuery) -> Query {
+    let found = Query::new(
+        r#"SELECT * EXCLUDE fields, fields[1] AS process, fields[2] AS name, fields[3] AS content
+         FROM (
+            SELECT timestamp_ns, cluster AS cluster_id, node AS node_id, job, rank,
+                try_cast(attrs->>'$."process.pid"' AS UINTEGER) AS pid,
+                try_cast(attrs->>'$."fleet.file.part"' AS UINTEGER) AS part,
+                try_cast(attrs->>'$."fleet.file.parts"' AS UINTEGER) AS parts,
+                json_extract_string(attrs, [
+                    '$."process.executable.name"', '$."fleet.file.name"', '$."fleet.file.content"'
+                ]) AS fields
+            FROM event_rows JOIN origins ON origins.id = event_rows.origin JOIN series ON series.id = event_rows.series
+            WHERE metric = 'fleet.process.file_bytes'
+         ) WHERE name IS NOT NULL AND content IS NOT NULL AND part < parts"#,
+    );
+    filtered(found, query).bind(
+        "ORDER BY timestamp_ns, cluster_id, node_id, rank, pid, name, part LIMIT ?",
+        query.limit,
+    )
+}
+
 /// Sum and last report of each metric about hosts, processes and agents, by node.
 pub(in crate::duckdb) fn nodes(cluster: Option<&ClusterId>, window: Window) -> Query {
     let found = Query::new(

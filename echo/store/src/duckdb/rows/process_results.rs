@@ -7,7 +7,7 @@ use echo_core::units::Nanos;
 use super::row::Row;
 use crate::duckdb::engine::EngineResult;
 use crate::process_reports::{
-    CallTotals, ChainState, NodeReport, ProcessKey, ProcessSeen, StackTotals,
+    CallTotals, ChainState, FilePart, NodeReport, ProcessKey, ProcessSeen, StackTotals,
 };
 
 /// Processes that reported.
@@ -69,6 +69,20 @@ pub(in crate::duckdb) fn stacks(batch: &RecordBatch) -> EngineResult<Vec<StackTo
             stack: row.text("stack")?.to_owned(),
             samples: row.u64("samples")?,
             process_samples: row.u64("process_samples")?,
+        })
+    })
+}
+
+/// Parts of files about processes.
+pub(in crate::duckdb) fn file_parts(batch: &RecordBatch) -> EngineResult<Vec<FilePart>> {
+    each(batch, |row| {
+        Ok(FilePart {
+            process: process(row)?,
+            at: Nanos::new(row.i64("timestamp_ns")?),
+            name: row.text("name")?.to_owned(),
+            part: row.maybe_u32("part")?.unwrap_or(0),
+            parts: row.maybe_u32("parts")?.unwrap_or(0),
+            content: row.text("content")?.to_owned(),
         })
     })
 }
