@@ -43,8 +43,9 @@ pub struct Hang {
     /// True if no rank is behind on any communicator: all ranks have stopped, and most wait for
     /// their GPUs.
     pub is_standstill: bool,
-    /// The orders in which ranks called two communicators, if they differ; a sentence.
-    pub orders: Option<String>,
+    /// Why all ranks wait, if that is known; a sentence. They called two communicators in different orders, or the
+    /// GPUs of the missing ranks have not begun the operation.
+    pub why_all_wait: Option<String>,
     /// Missing ranks whose process is stopped, by a signal or a debugger.
     pub stopped: Vec<Rank>,
     /// Missing ranks that have not reported anything since all ranks stopped.
@@ -120,7 +121,7 @@ pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
         missing,
         links: Vec::new(),
         is_standstill: false,
-        orders: None,
+        why_all_wait: None,
         stopped: Vec::new(),
         silent: Vec::new(),
         unknown: Vec::new(),
@@ -302,7 +303,7 @@ impl HangSearch<'_> {
             missing,
             links: Vec::new(),
             is_standstill: false,
-            orders: None,
+            why_all_wait: None,
             unknown: ranks(&one.unknown),
             is_stall: !is_hang,
             crash: None,
