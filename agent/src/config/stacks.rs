@@ -53,7 +53,7 @@ pub struct StacksArgs {
 /// Flags of sampling late ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct StackSamplingArgs {
-    /// Do not sample the stacks of ranks that are late
+    /// Do not sample the stacks of ranks that are late, and do not read the state of ranks that hang
     #[arg(long, env = "FLEET_AGENT_WITHOUT_STACKS")]
     pub without_stacks: bool,
 

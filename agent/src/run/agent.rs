@@ -111,12 +111,12 @@ impl Agent {
         if let Some(policy) = self.outbox.new_policy() {
             self.self_metrics.record_policy(&policy);
             self.host.apply_policy(&policy);
-            let late = self.host.late_processes(&policy);
             if let Some(stacks) = &self.stacks {
+                let late = self.host.late_processes(&policy);
                 stacks.arm(&late);
-            }
-            for process in self.host.still_processes(&late, polled.now_ns) {
-                self.captures.request(process, polled.now_ns);
+                for process in self.host.still_processes(&late, polled.now_ns) {
+                    self.captures.request(process, polled.now_ns);
+                }
             }
         }
         let mut ended_processes = Vec::new();
