@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet_agent_core::event::Event;
-use fleet_agent_core::progress::NotBegun;
 use fleet_agent_core::vitals::LostEvents;
 use fleet_agent_export::Forward;
 use fleet_agent_export::otlp::EndpointError;
@@ -77,8 +76,6 @@ pub enum RunError {
 struct PollResult {
     now_ns: u64,
     events: Vec<Event>,
-    /// By process, collectives that its GPU has not begun.
-    not_begun: Vec<(u32, Vec<NotBegun>)>,
     lost: LostEvents,
 }
 
@@ -237,7 +234,6 @@ fn poll(mut live: Live, polls: mpsc::Sender<PollResult>, keep_probes: bool) {
         let polled = PollResult {
             now_ns: live.now_ns(),
             events,
-            not_begun: live.not_begun(),
             lost: LostEvents {
                 ring: losses.ring,
                 in_flight: losses.in_flight,

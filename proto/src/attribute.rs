@@ -117,11 +117,6 @@ pub const LEAD_MIN_MS: &str = "fleet.lead_min_ms";
 /// milliseconds; absent if that is unknown.
 pub const AGE_MS: &str = "fleet.age_ms";
 
-/// On [`crate::metric::ISSUED`]: collectives in flight that the GPU of the process has not begun. Sent by
-/// a process with the NCCL profiler plugin that has not completed anything for some seconds; absent on
-/// communicators without operations in flight.
-pub const NOT_BEGUN: &str = "fleet.not_begun";
-
 /// On [`crate::metric::ISSUED`]: time for which a thread of the process has been blocked in its
 /// current synchronisation with the GPU, milliseconds; 0 if no thread is blocked.
 pub const WAITING_MS: &str = "fleet.waiting_ms";

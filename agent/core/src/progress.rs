@@ -16,17 +16,6 @@ use crate::signal::{Block, Point, Role, Value, millis};
 /// more than the pause between two clock checks.
 pub const REPORT_INTERVAL_NS: u64 = 4_000_000_000;
 
-/// Collectives in flight that the GPU of a process has not begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotBegun {
-    /// NCCL's hash of the communicator.
-    pub comm_id: u64,
-    /// Rank of the process in the communicator.
-    pub rank: u32,
-    /// Number of collectives.
-    pub operations: u64,
-}
-
 /// Progress of one process.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -37,8 +26,6 @@ pub struct Progress {
     /// Start of the current wait for the GPU, by thread.
     waiting_since_ns: BTreeMap<u32, u64>,
     is_stopped: bool,
-    /// Collectives that the GPU has not begun, where some are in flight; empty while operations are issued.
-    not_begun: BTreeMap<CommIndex, u64>,
     exit: Option<Exit>,
     /// Last operations on communicators that were destroyed.
     destroyed: BTreeMap<CommIndex, LastOp>,
@@ -56,7 +43,6 @@ impl Progress {
     pub fn record_issued(&mut self, issued: &Issued) {
         self.first_entry_ns.get_or_insert(issued.entry_ns);
         self.last_entry_ns = Some(issued.entry_ns);
-        self.not_begun.clear();
         let last = LastOp {
             seq: issued.at.seq,
             op: issued.at.op,
@@ -83,11 +69,6 @@ impl Progress {
     /// Sets whether the process is stopped by a signal or a debugger.
     pub fn set_stopped(&mut self, is_stopped: bool) {
         self.is_stopped = is_stopped;
-    }
-
-    /// Sets how many collectives the GPU has not begun, by communicator.
-    pub fn set_not_begun(&mut self, not_begun: BTreeMap<CommIndex, u64>) {
-        self.not_begun = not_begun;
     }
 
     /// Sets how the process ended; `None` if that was not seen.
@@ -158,7 +139,6 @@ impl Progress {
                 age_ms: Some(millis(now_ns.saturating_sub(last.entry_ns))),
                 waiting_ms: self.waiting_ms(now_ns),
                 is_stopped: self.is_stopped,
-                not_begun: self.not_begun.get(&index).copied(),
                 exit: self.exit.map(|exit| exit.status),
             },
         })

@@ -135,8 +135,6 @@ pub enum Value {
         waiting_ms: f64,
         /// Set while the process is stopped by a signal or a debugger.
         is_stopped: bool,
-        /// Collectives in flight that its GPU has not begun; `None` where that is unknown.
-        not_begun: Option<u64>,
         /// How the process ended; `None` while it lives, or if that was not seen.
         exit: Option<ExitStatus>,
     },

@@ -142,7 +142,6 @@ fn report(issued: &[Issued], time: Duration) -> Vec<Point> {
                 0.0
             },
             is_stopped: false,
-            not_begun: None,
             exit: None,
         },
     };

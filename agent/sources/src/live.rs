@@ -5,7 +5,6 @@ pub(crate) mod comms;
 pub(crate) mod delays;
 pub(crate) mod durations;
 mod evidence;
-mod in_flight;
 pub(crate) mod jobs;
 mod measure;
 pub(crate) mod plugin_records;
@@ -18,7 +17,6 @@ use std::time::Duration;
 
 use fleet_agent_bpf::layout::{CallRecord, Losses};
 use fleet_agent_core::event::{Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process};
-use fleet_agent_core::progress::NotBegun;
 
 use crate::functions;
 use crate::live::assemble::{Assembler, CallEvent};
@@ -26,7 +24,6 @@ use crate::live::comms::{CommChange, KnownComms};
 use crate::live::delays::DelayMeter;
 use crate::live::durations::DurationMeter;
 use crate::live::evidence::Evidence;
-use crate::live::in_flight::{InFlight, not_begun};
 use crate::live::jobs::Jobs;
 use crate::live::plugin_records::PluginRecordQueue;
 use crate::live::preexisting::PreexistingComms;
@@ -34,7 +31,7 @@ use crate::live::sizes::CommSizes;
 pub use crate::live::stop::Stop;
 use crate::process::Processes;
 use crate::source::{EventSource, SourceError};
-use crate::watch::{Health, PollResult, ProbedCalls, Watch, Watched, now_ns};
+use crate::watch::{Health, PollResult, ProbedCalls, Watch, Watched};
 
 /// Default interval between readings of the kernel's counters.
 pub const EVIDENCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,7 +41,6 @@ pub const EVIDENCE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Live {
     watch: Watch,
     assembler: Assembler,
-    processes: Processes,
     jobs: Jobs,
     comms: KnownComms,
     sizes: CommSizes,
@@ -52,7 +48,6 @@ pub struct Live {
     delays: DelayMeter,
     durations: DurationMeter,
     plugin_records: PluginRecordQueue,
-    in_flight: InFlight,
     preexisting: PreexistingComms,
     out: VecDeque<Event>,
     stop: Stop,
@@ -74,13 +69,11 @@ impl Live {
             assembler: Assembler::default(),
             delays: DelayMeter::new(processes.clone()),
             durations: DurationMeter::default(),
-            jobs: Jobs::new(processes.clone()),
-            processes,
+            jobs: Jobs::new(processes),
             comms: KnownComms::default(),
             sizes: CommSizes::default(),
             evidence: Evidence::default(),
             plugin_records: PluginRecordQueue::default(),
-            in_flight: InFlight::default(),
             preexisting: PreexistingComms::default(),
             out: VecDeque::new(),
             ending: Vec::new(),
@@ -124,17 +117,6 @@ impl Live {
     /// rate limit.
     pub const fn deferred_files(&self) -> u64 {
         self.watch.deferred_files()
-    }
-
-    /// Returns, for each process in which no operation has ended for some seconds, the collectives that its
-    /// GPU has not begun. Processes without the NCCL profiler plugin are not among them.
-    pub fn not_begun(&mut self) -> Vec<(u32, Vec<NotBegun>)> {
-        let due = self.in_flight.due(now_ns());
-        let read = due.into_iter().filter_map(|(pid, table)| {
-            let memory = self.processes.memory(pid, table.address, table.bytes);
-            Some((pid, not_begun(&memory.ok()?)))
-        });
-        read.collect()
     }
 
     /// Returns the number of processes that call NCCL and whose rank is unknown.
@@ -221,7 +203,6 @@ impl Live {
             self.jobs.record_library(*pid);
         }
         self.plugin_records.extend(&polled.plugin_records);
-        self.in_flight.record(&polled.plugin_records);
         self.read_preexisting();
         for seen in self.assembler.assemble(polled) {
             self.emit_plugin_records(seen.at_ns());

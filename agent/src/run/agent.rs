@@ -143,9 +143,6 @@ impl Agent {
             let batch = self.host.on_event(&event);
             self.send(batch).await;
         }
-        for (pid, not_begun) in &polled.not_begun {
-            self.host.set_not_begun(*pid, not_begun);
-        }
         self.self_metrics.set_lost_events(polled.lost);
         let stacks = self.stacks.as_mut().map(StackSampling::take);
         for sample in stacks.unwrap_or_default() {

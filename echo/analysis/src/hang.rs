@@ -43,9 +43,8 @@ pub struct Hang {
     /// True if no rank is behind on any communicator: all ranks have stopped, and most wait for
     /// their GPUs.
     pub is_standstill: bool,
-    /// Why all ranks wait, if that is known; a sentence. They called two communicators in different orders, or the
-    /// GPUs of the missing ranks have not begun the operation.
-    pub why_all_wait: Option<String>,
+    /// The orders in which ranks called two communicators, if they differ; a sentence.
+    pub orders: Option<String>,
     /// Missing ranks whose process is stopped, by a signal or a debugger.
     pub stopped: Vec<Rank>,
     /// Missing ranks that have not reported anything since all ranks stopped.
@@ -121,7 +120,7 @@ pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
         missing,
         links: Vec::new(),
         is_standstill: false,
-        why_all_wait: None,
+        orders: None,
         stopped: Vec::new(),
         silent: Vec::new(),
         unknown: Vec::new(),
@@ -303,7 +302,7 @@ impl HangSearch<'_> {
             missing,
             links: Vec::new(),
             is_standstill: false,
-            why_all_wait: None,
+            orders: None,
             unknown: ranks(&one.unknown),
             is_stall: !is_hang,
             crash: None,

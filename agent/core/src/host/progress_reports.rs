@@ -3,7 +3,6 @@
 use crate::batch::{Batch, ResourcePoints};
 use crate::host::resources::job_name;
 use crate::host::{BATCH_POINTS, Host};
-use crate::progress::NotBegun;
 
 impl Host {
     /// Returns whether a traced process has joined a communicator of this size with this rank, so
@@ -17,13 +16,6 @@ impl Host {
     pub fn job(&self, pid: u32) -> Option<String> {
         let pipeline = self.pipelines.get(&pid)?;
         job_name(&self.identity, self.labels.get(&pid), pipeline)
-    }
-
-    /// Records which collectives the GPU of a process has not begun, while nothing ends.
-    pub fn set_not_begun(&mut self, pid: u32, not_begun: &[NotBegun]) {
-        if let Some(pipeline) = self.pipelines.get_mut(&pid) {
-            pipeline.set_not_begun(not_begun);
-        }
     }
 
     /// Returns whether a process that does nothing has something to report. A stall is to be known soon, so

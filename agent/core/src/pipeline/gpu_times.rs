@@ -12,7 +12,6 @@ use crate::event::{GpuOperation, GpuSpan};
 use crate::pipeline::Pipeline;
 use crate::pipeline::gpu_clock::GpuClock;
 use crate::pipeline::row_order::{Released, Row, RowOrder};
-use crate::progress::NotBegun;
 use crate::vitals::LostOperations;
 
 /// Lead over the enqueue above which times belong to another kernel, nanoseconds.
@@ -56,16 +55,6 @@ impl Pipeline {
         let (seq, op) = (operation.seq, operation.op);
         let released = self.gpu.push_row(operation, OpRef { comm, seq, op });
         self.released(released);
-    }
-
-    /// Records which collectives the GPU has not begun, while nothing ends.
-    pub fn set_not_begun(&mut self, not_begun: &[NotBegun]) {
-        let by_comm = not_begun.iter().filter_map(|own| {
-            let index = self.gpu.comms.get(&(own.comm_id, own.rank))?;
-            Some((*index, own.operations))
-        });
-        let by_comm = by_comm.collect();
-        self.progress.set_not_begun(by_comm);
     }
 
     /// Passes on the rows whose successor did not arrive in time.

@@ -172,7 +172,6 @@ impl Answer<'_> {
                 age_ms: None,
                 waiting_ms: 0.0,
                 is_stopped: false,
-                not_begun: None,
                 exit: None,
             },
         };

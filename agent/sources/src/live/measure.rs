@@ -68,7 +68,6 @@ impl Live {
             self.comms.forget(pid);
             self.sizes.forget(pid);
             self.plugin_records.forget(pid);
-            self.in_flight.forget(pid);
             self.preexisting.forget(pid);
         }
     }

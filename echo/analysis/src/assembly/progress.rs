@@ -52,8 +52,6 @@ pub struct Position {
     pub waiting_ms: f64,
     /// True if its process was stopped at that report, by a signal or a debugger.
     pub is_stopped: bool,
-    /// Operations in flight that its GPU had not begun at that report; `None` where that is unknown.
-    pub not_begun: Option<u64>,
 }
 
 impl Progress {
@@ -132,7 +130,6 @@ impl Progress {
             last_timestamp: event.timestamp,
             waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
             is_stopped: event.attrs.contains(STOPPED),
-            not_begun: not_begun(&event.attrs),
         };
         self.record_end(rank, event, received, !self.comms.contains_key(&block.comm));
         let ranks = self.comms.entry(block.comm).or_default();
@@ -184,12 +181,6 @@ fn age(attrs: &str) -> Option<Duration> {
 /// Duration of a rank's wait from the attributes of a point.
 fn waiting_ms(attrs: &str) -> Option<f64> {
     attributes::number(attrs, attribute::WAITING_MS).filter(|ms| *ms >= 0.0)
-}
-
-/// Operations that a GPU has not begun, from the attributes of a point.
-fn not_begun(attrs: &str) -> Option<u64> {
-    let n = attributes::number(attrs, attribute::NOT_BEGUN)?;
-    issued(Reading::Double(n))
 }
 
 fn issued(reading: Reading) -> Option<u64> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use echo_core::ids::{CommId, Rank};
 use echo_core::units::Nanos;
-use fleet_hang::{Finding, Group, Job, Kind, Operation, State, analyse};
+use fleet_hang::{Finding, Group, Job, Kind, Operation, analyse};
 
 use super::{Hang, HangSearch, nanos, ranks};
 use crate::assembly::progress::{Position, Progress};
@@ -79,15 +79,11 @@ impl HangSearch<'_> {
         let mut entered: Vec<Rank> = named(&waiting);
         let mut missing: Vec<Rank> = named(&others);
         // A rank that does not wait is the reason by itself.
-        let reason = others.is_empty().then(|| {
-            let orders = self.orders(&entered);
-            orders.or_else(|| self.not_begun(&entered))
-        });
-        let reason = reason.flatten();
-        if let Some(reason) = &reason
-            && reason.ranks.len() < entered.len()
+        let orders = others.is_empty().then(|| self.orders(&entered)).flatten();
+        if let Some(orders) = &orders
+            && orders.ranks.len() < entered.len()
         {
-            missing = ranks(&reason.ranks);
+            missing = ranks(&orders.ranks);
             entered.retain(|rank| !missing.contains(rank));
         }
         Some(Hang {
@@ -103,7 +99,7 @@ impl HangSearch<'_> {
             missing,
             stopped: named(&stopped),
             is_standstill: true,
-            why_all_wait: reason.map(|reason| reason.sentence),
+            orders: orders.map(|orders| orders.sentence),
             links: Vec::new(),
             silent: silent.iter().map(|(rank, _)| **rank).collect(),
             unknown: Vec::new(),
@@ -132,50 +128,12 @@ impl HangSearch<'_> {
                 ..Group::default()
             })
         };
-        self.finding(group, Kind::OtherOrder)
-    }
-
-    /// Returns the finding that GPUs have not begun an operation which all of these ranks have issued, and
-    /// which other GPUs are in.
-    fn not_begun(&self, alive: &[Rank]) -> Option<Finding> {
-        let group = |(comm, ranks): (CommId, &BTreeMap<Rank, Position>)| {
-            let own = || ranks.iter().filter(|(rank, _)| alive.contains(rank));
-            let begun = |at: &Position| Some(at.issued.saturating_sub(at.not_begun?));
-            let begun_by = own().map(|(rank, at)| Some((rank.value(), begun(at)?, at.issued)));
-            let begun_by: Vec<(u32, u64, u64)> = begun_by.collect::<Option<_>>()?;
-            let in_it = begun_by.iter().map(|(_, begun, _)| *begun).max()?;
-            let number = in_it.checked_sub(1)?;
-            let is_joined = begun_by.iter().all(|(_, _, issued)| *issued >= in_it);
-            let progress = |(rank, begun, _): &(u32, u64, u64)| {
-                let state = if *begun >= in_it {
-                    State::Started
-                } else {
-                    State::Scheduled
-                };
-                (*rank, pending(number, state, None))
-            };
-            is_joined.then(|| Group {
-                name: comm.to_string(),
-                members: own().map(|(rank, _)| rank.value()).collect(),
-                progress: begun_by.iter().map(progress).collect(),
-                ..Group::default()
-            })
-        };
-        self.finding(group, Kind::NotBegun)
-    }
-
-    /// Returns the first finding of a kind in these groups.
-    fn finding<'p>(
-        &'p self,
-        group: impl Fn((CommId, &'p BTreeMap<Rank, Position>)) -> Option<Group>,
-        kind: Kind,
-    ) -> Option<Finding> {
         let job = Job {
             groups: self.progress.comms().filter_map(group).collect(),
             ..Job::default()
         };
         let mut findings = analyse(&job).findings.into_iter();
-        findings.find(|finding| finding.kind == kind)
+        findings.find(|finding| finding.kind == Kind::OtherOrder)
     }
 }
 
@@ -183,15 +141,8 @@ impl HangSearch<'_> {
 /// which it was issued.
 fn last(position: &Position) -> fleet_hang::Progress {
     let number = position.issued.saturating_sub(1);
-    let at = Some(nanos(position.advanced_at));
-    pending(number, State::Scheduled, at)
-}
-
-/// Progress of a rank whose last operation is this one.
-fn pending(number: u64, state: State, position: Option<u64>) -> fleet_hang::Progress {
     let operation = Operation {
-        position,
-        state,
+        position: Some(nanos(position.advanced_at)),
         ..Operation::default()
     };
     fleet_hang::Progress {

@@ -209,7 +209,6 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
                 age_ms: Some(7_600.0),
                 waiting_ms: 7_500.0,
                 is_stopped: true,
-                not_begun: Some(1),
                 exit: Some(ExitStatus::Signal(9)),
             },
         ),

@@ -79,7 +79,8 @@ fn crashed(crash: &Crash, n_ranks: usize) -> String {
 
 fn standstill(hang: &Hang, n_ranks: usize) -> String {
     let (seq, comm) = (hang.seq, hang.comm);
-    let n_waiting = match hang.why_all_wait {
+    // Of ranks that called in different orders, all wait.
+    let n_waiting = match hang.orders {
         Some(_) => n_ranks,
         None => hang.entered.len(),
     };
@@ -87,9 +88,9 @@ fn standstill(hang: &Hang, n_ranks: usize) -> String {
         "no rank has progressed beyond operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}",
         if hang.is_stall { " for seconds" } else { "" },
     );
-    if let Some(reason) = &hang.why_all_wait {
+    if let Some(orders) = &hang.orders {
         text.push_str("; ");
-        text.push_str(reason);
+        text.push_str(orders);
     } else if !hang.missing.is_empty() {
         text.push_str("; not waiting: ");
         text.push_str(&list(&hang.missing));

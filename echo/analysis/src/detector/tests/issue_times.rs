@@ -80,57 +80,6 @@ fn ranks_that_call_in_one_order_are_no_deadlock_by_order() {
     assert!(incident.reason.ends_with(why), "{}", incident.reason);
 }
 
-/// Reason of the incident of ranks that wait in the same operation, of which these GPUs have not begun so
-/// many.
-fn reason_if_not_begun(not_begun: impl Fn(u32) -> Option<u64>) -> (Vec<u32>, String) {
-    let mut events = reports((4, 60), &[1], |_, _| (100, 1_000.0));
-    for stored in &mut events {
-        let rank = stored.event.origin.rank.unwrap().rank().value();
-        if let Some(n) = not_begun(rank) {
-            let attrs = stored.event.attrs.trim_end_matches('}');
-            let name = attribute::NOT_BEGUN;
-            stored.event.attrs = Arc::from(format!(r#"{attrs},"{name}":{n}}}"#));
-        }
-    }
-    let incident = detector().observe(&events).incidents.pop().unwrap();
-    (ranks(&incident), incident.reason)
-}
-
-#[test]
-fn of_ranks_that_all_wait_the_one_whose_gpu_has_not_begun_the_operation_is_named() {
-    let (ranks, reason) = reason_if_not_begun(|rank| Some(u64::from(rank == 5)));
-    assert_eq!(ranks, [5]);
-    let why = "8 of 8 ranks wait for their GPUs; rank 5 enqueued operation 99 of communicator 0000000000000001, but \
-        its GPU has not begun it while the others are in it: it is stuck in earlier work";
-    assert!(reason.ends_with(why), "{reason}");
-    // The others have enqueued a further operation behind the one in which they wait.
-    let behind = reason_if_not_begun(|rank| Some(if rank == 5 { 2 } else { 1 }));
-    assert_eq!(behind.0, [5]);
-    assert!(
-        behind.1.contains("rank 5 enqueued operation 98 of"),
-        "{}",
-        behind.1
-    );
-}
-
-#[test]
-fn if_all_gpus_have_begun_it_or_most_have_not_or_one_is_unknown_no_rank_is_named() {
-    let cases: [fn(u32) -> Option<u64>; 4] = [
-        |_| Some(0),
-        |_| Some(1),
-        |rank| Some(u64::from(rank > 2)),
-        |rank| (rank != 7).then_some(u64::from(rank == 5)),
-    ];
-    for not_begun in cases {
-        let (ranks, reason) = reason_if_not_begun(not_begun);
-        assert_eq!(ranks, [0_u32; 0], "{reason}");
-        assert!(
-            reason.ends_with("8 of 8 ranks wait for their GPUs"),
-            "{reason}"
-        );
-    }
-}
-
 #[test]
 fn two_ranks_that_send_to_each_other_first_are_no_deadlock_by_order() {
     let mut events = reports((4, 60), &[1, 2], |rank, comm| {
