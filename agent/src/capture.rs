@@ -38,7 +38,10 @@ impl Capture {
     }
 
     /// Has the Flight Recorder of a rank write its dump, and reads it, for which it has some seconds.
-    pub async fn add_flight_recorder(&mut self, proc: &Path, pid: u32, rank: u32) {
+    pub async fn add_flight_recorder(&mut self, proc: &Path, pid: u32, rank: Option<u32>) {
+        let Some(rank) = rank else {
+            return;
+        };
         let dump = flight_recorder::dump(proc, pid, rank, PATIENCE).await;
         self.add("flight_recorder.pickle", dump);
     }
@@ -52,12 +55,15 @@ impl Capture {
         self.add(name, answer.map(|answer| answer.text.into_bytes()));
     }
 
-    /// Returns the files, with one that lists them and what is missing.
-    pub fn finish(mut self) -> Vec<CapturedFile> {
-        let lines = std::mem::take(&mut self.lines);
-        let text = lines.join("\n") + "\n";
+    /// Adds a file that lists the others, and what is missing.
+    pub fn finish(&mut self) {
+        let text = self.lines.join("\n") + "\n";
         self.add("capture.txt", Ok::<_, io::Error>(text.into_bytes()));
-        self.files
+    }
+
+    /// Returns the files that were added since the last call.
+    pub fn take(&mut self) -> Vec<CapturedFile> {
+        std::mem::take(&mut self.files)
     }
 
     fn add<E: std::error::Error>(&mut self, name: &'static str, content: Result<Vec<u8>, E>) {

@@ -9,7 +9,7 @@ mod network_namespace;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -146,16 +146,30 @@ async fn answer_local(address: SocketAddr, limits: RasLimits) -> Result<RasAnswe
         .unwrap_or(Err(RasError::TimedOut(limits.timeout)))
 }
 
-/// Returns what the job of a process answers, in its network namespace. `address` is where it listens.
-pub async fn answer_of(
-    pid: u32,
+/// Where the job of a process answers.
+#[derive(Debug)]
+pub struct RasSource {
+    /// `None` for the network namespace of the agent.
+    namespace: Option<NetworkNamespace>,
     address: SocketAddr,
-    limits: RasLimits,
-    proc: PathBuf,
-) -> Result<RasAnswer, RasError> {
-    match NetworkNamespace::other_than_own(&proc, pid) {
-        None => answer_local(address, limits).await,
-        Some(namespace) => inside(namespace, proc, move || answer_local(address, limits)).await,
+}
+
+impl RasSource {
+    /// Returns where the job of a process answers that listens at this address; `None` if the process has
+    /// ended.
+    pub fn of(proc: &Path, pid: u32, address: SocketAddr) -> Option<Self> {
+        let namespace = NetworkNamespace::other_than_own(proc, pid);
+        let is_there = namespace.is_some() || proc.join(pid.to_string()).join("ns/net").exists();
+        is_there.then_some(Self { namespace, address })
+    }
+
+    /// Returns the answer.
+    pub async fn answer(self, limits: RasLimits, proc: PathBuf) -> Result<RasAnswer, RasError> {
+        let address = self.address;
+        match self.namespace {
+            None => answer_local(address, limits).await,
+            Some(namespace) => inside(namespace, proc, move || answer_local(address, limits)).await,
+        }
     }
 }
 

@@ -119,9 +119,8 @@ pub async fn run<E: Forward>(
     let own = own.with_standings(standings.clone());
     let self_metrics =
         Arc::new(own.with_measurements(measuring.as_ref().map(Measuring::measurements)));
-    let (mut agent, ras, captures) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
+    let (mut agent, ras) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
     let mut tasks = JoinSet::new();
-    tasks.spawn(captures.run());
     if let Some((sampling, task)) = stack_sampling(&args.stacks, &self_metrics) {
         agent.set_stack_sampling(sampling);
         let calls = watch.calls();

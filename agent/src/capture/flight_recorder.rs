@@ -3,14 +3,13 @@
 //! Where a process has `TORCH_NCCL_DEBUG_INFO_PIPE_FILE` and a buffer, a thread of it looks once a second
 //! at a named pipe, and writes its dump to a file when something was written to it; the job goes on.
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use fleet_import::flight_recorder::{Dump, DumpError};
 use procfs_core::process::Status;
 use procfs_core::{FromRead, ProcError};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
@@ -56,19 +55,16 @@ pub enum FlightRecorderError {
     #[error("{0} is no {1} of the user of the process")]
     Foreign(String, &'static str),
     /// The process wrote nothing.
-    #[error("no new dump in {path} within {} s{}", .patience.as_secs_f64(), reason(.source.as_ref()))]
+    #[error("no new dump in {path} within {} s", .patience.as_secs_f64())]
     NoDump {
         /// Time for which it was waited for.
         patience: Duration,
         /// Path as the process sees it.
         path: String,
-        /// Why what is there is no dump.
-        source: Option<DumpError>,
     },
-}
-
-fn reason(error: Option<&DumpError>) -> String {
-    error.map_or_else(String::new, |error| format!(": {error}"))
+    /// The dump is too large.
+    #[error("the dump in {0} is larger than {MAX_DUMP} bytes")]
+    TooLarge(String),
 }
 
 /// Has the recorder of a rank write its dump, and returns it.
@@ -87,21 +83,19 @@ pub(super) async fn dump(
     let path = process.dump_path(rank);
     let before = process.state(&path);
     process.trigger(&format!("{stem}{rank}.pipe"))?;
-    let mut last_error = None;
     let new = async {
         let (mut last, mut looks) = (before, interval(PAUSE));
         loop {
             looks.tick().await;
             let now = process.state(&path);
-            if now == last {
+            // Of two looks at a file that is being written the second one is different.
+            if now == before || now != last {
+                last = now;
                 continue;
             }
-            last = now;
             let content = process.read(&path)?;
-            match Dump::read(&content) {
-                Ok(_) => return Ok(content),
-                // It is being written.
-                Err(error) => last_error = Some(error),
+            if is_dump(&content) {
+                return Ok(content);
             }
         }
     };
@@ -110,9 +104,15 @@ pub(super) async fn dump(
         Err(FlightRecorderError::NoDump {
             patience,
             path: path.clone(),
-            source: last_error,
         })
     })
+}
+
+/// Returns whether a file is a whole dump of the recorder: a pickle of protocol 2 with its end, which has
+/// entries. It is not parsed, because a hostile one can need gigabytes.
+fn is_dump(content: &[u8]) -> bool {
+    let has = |word: &[u8]| content.windows(word.len()).any(|part| part == word);
+    content.starts_with(&[0x80, 2]) && content.ends_with(b".") && has(b"entries")
 }
 
 /// Process whose files are opened as it sees them.
@@ -160,38 +160,22 @@ impl Process {
         format!("{prefix}{rank}")
     }
 
-    /// Opens a file below the root of the process, without waiting.
-    fn file(&self, path: &str, flags: OFlags) -> io::Result<File> {
-        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    /// Finds a file below the root of the process, without opening it.
+    fn find(&self, path: &str) -> io::Result<File> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let opened = openat2(self.root.as_fd(), path, flags, Mode::empty(), resolve);
-        Ok(File::from(opened?))
+        let found = openat2(self.root.as_fd(), path, flags, Mode::empty(), resolve);
+        Ok(File::from(found?))
     }
 
-    /// Size and time of the last change of a file; `None` if it cannot be opened.
-    fn state(&self, path: &str) -> Option<(u64, SystemTime)> {
-        let metadata = self.file(path, OFlags::RDONLY).ok()?.metadata().ok()?;
-        Some((metadata.len(), metadata.modified().ok()?))
-    }
-
-    fn read(&self, path: &str) -> Result<Vec<u8>, FlightRecorderError> {
-        let failed = |source| FlightRecorderError::Open {
-            path: path.to_owned(),
-            source,
-        };
-        let file = self.file(path, OFlags::RDONLY).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() || metadata.uid() != self.user {
-            return Err(FlightRecorderError::Foreign(path.to_owned(), "file"));
-        }
-        let mut content = Vec::new();
-        let mut bounded = file.take(MAX_DUMP);
-        bounded.read_to_end(&mut content).map_err(failed)?;
-        Ok(content)
-    }
-
-    /// Writes to the pipe that the recorder reads.
-    fn trigger(&self, path: &str) -> Result<(), FlightRecorderError> {
+    /// Opens a file of this kind and of the user of the process, without waiting. Its kind is checked before:
+    /// some devices act when they are opened.
+    fn file(
+        &self,
+        path: &str,
+        (kind, is_kind): (&'static str, fn(&FileType) -> bool),
+        flags: OFlags,
+    ) -> Result<File, FlightRecorderError> {
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
             Some(Errno::NXIO) => FlightRecorderError::NotRead(path.to_owned()),
             _ => FlightRecorderError::Open {
@@ -199,11 +183,44 @@ impl Process {
                 source,
             },
         };
-        let mut pipe = self.file(path, OFlags::WRONLY).map_err(failed)?;
-        let metadata = pipe.metadata().map_err(failed)?;
-        if !metadata.file_type().is_fifo() || metadata.uid() != self.user {
-            return Err(FlightRecorderError::Foreign(path.to_owned(), "named pipe"));
+        let found = self.find(path).map_err(failed)?;
+        let metadata = found.metadata().map_err(failed)?;
+        if !is_kind(&metadata.file_type()) || metadata.uid() != self.user {
+            return Err(FlightRecorderError::Foreign(path.to_owned(), kind));
         }
-        pipe.write_all(b"1").map_err(failed)
+        let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = open(link, flags, Mode::empty());
+        Ok(File::from(opened.map_err(|error| failed(error.into()))?))
+    }
+
+    /// Size and time of the last change of a file; `None` if there is none.
+    fn state(&self, path: &str) -> Option<(u64, SystemTime)> {
+        let metadata = self.find(path).ok()?.metadata().ok()?;
+        Some((metadata.len(), metadata.modified().ok()?))
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, FlightRecorderError> {
+        let file = self.file(path, ("file", FileType::is_file), OFlags::RDONLY)?;
+        let mut content = Vec::new();
+        let read = file.take(MAX_DUMP + 1).read_to_end(&mut content);
+        read.map_err(|source| FlightRecorderError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        if content.len() as u64 > MAX_DUMP {
+            return Err(FlightRecorderError::TooLarge(path.to_owned()));
+        }
+        Ok(content)
+    }
+
+    /// Writes to the pipe that the recorder reads.
+    fn trigger(&self, path: &str) -> Result<(), FlightRecorderError> {
+        let mut pipe = self.file(path, ("named pipe", FileType::is_fifo), OFlags::WRONLY)?;
+        pipe.write_all(b"1")
+            .map_err(|source| FlightRecorderError::Open {
+                path: path.to_owned(),
+                source,
+            })
     }
 }

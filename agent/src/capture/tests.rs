@@ -130,9 +130,11 @@ async fn what_is_missing_is_listed_with_its_reason() {
     let pid = std::process::id();
     capture.add_threads(Path::new("/proc"), pid);
     capture
-        .add_flight_recorder(Path::new("/proc"), pid, 0)
+        .add_flight_recorder(Path::new("/proc"), pid, Some(0))
         .await;
-    let files = capture.finish();
+    capture.finish();
+    let files = capture.take();
+    assert_eq!(capture.take(), []);
     let [threads, list] = &files[..] else {
         panic!("{files:?}")
     };

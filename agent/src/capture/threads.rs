@@ -31,8 +31,12 @@ pub(super) fn states(proc: &Path, pid: u32) -> io::Result<String> {
     if !descendants.is_empty() {
         let _infallible = writeln!(text, "\nDescendants:\n\n{HEADER}");
     }
+    let is_cut = tasks.len() > MAX_TASKS || descendants.len() >= MAX_TASKS;
     for pid in descendants {
         text += &row(&proc.join(pid.to_string()));
+    }
+    if is_cut {
+        let _infallible = writeln!(text, "\nOnly the first {MAX_TASKS} of each are listed.");
     }
     Ok(text)
 }

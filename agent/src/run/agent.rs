@@ -17,7 +17,7 @@ use crate::config::RunArgs;
 use crate::gpu::Gpus;
 use crate::host_conditions::HostConditions;
 use crate::run::PollResult;
-use crate::run::captures::{CaptureTask, Captures, captures};
+use crate::run::captures::Captures;
 use crate::run::ras::{Answer, RasQueries, RasTask, ras_queries};
 use crate::run::self_metrics::SelfMetrics;
 use crate::run::stacks::StackSampling;
@@ -48,7 +48,7 @@ impl Agent {
         node: &str,
         outbox: Outbox,
         self_metrics: Arc<SelfMetrics>,
-    ) -> (Self, Option<RasTask>, CaptureTask) {
+    ) -> (Self, Option<RasTask>) {
         let identity = Identity {
             cluster: args.cluster.clone(),
             node: node.to_owned(),
@@ -57,7 +57,7 @@ impl Agent {
         };
         let processes = Processes::new("/proc");
         let (ras, task) = ras_queries(&args.ras, identity.clone(), processes.clone()).unzip();
-        let (captures, capture_task) = captures(&args.ras, processes.clone());
+        let captures = Captures::new(&args.ras, processes.clone());
         let flush_every_ns = u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX);
         let host = Host::new(identity, flush_every_ns);
         let (mut host, clock) = (host.with_report_period(args.report_period), wall_clock());
@@ -75,7 +75,7 @@ impl Agent {
             clock,
             last_tick_ns: 0,
         };
-        (agent, task, capture_task)
+        (agent, task)
     }
 
     /// Has the stacks of late ranks sampled from now on.
@@ -148,8 +148,8 @@ impl Agent {
         for sample in stacks.unwrap_or_default() {
             self.host.on_event(&Event::Stack(Box::new(sample)));
         }
-        for (pid, files) in self.captures.take() {
-            self.host.report_files(pid, files);
+        for (resource, files) in self.captures.take() {
+            self.host.report_files(resource, files);
         }
         self.tick(polled.now_ns).await;
         if let Some(verdicts) = self.host.take_verdicts() {

@@ -23,7 +23,6 @@ use source::{Source, read_folder};
 const ECHO: Architecture = Architecture {
     layers: &[
         ("feedback", 0),
-        ("capture", 1),
         ("config", 1),
         ("progress", 1),
         ("telemetry", 1),

@@ -9,7 +9,7 @@ use std::io;
 use echo_core::ids::{JobId, Rank};
 use echo_core::model::detector_output::{Finding, Incident};
 use echo_core::units::{Nanos, Window};
-use echo_store::process_reports::ProcessQuery;
+use echo_store::process_reports::{FilePart, ProcessQuery};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Deserialize;
@@ -208,26 +208,31 @@ impl Maker<'_> {
         self.contents.push(line);
     }
 
-    /// Adds the files that an agent made about a rank, if its job hung.
-    async fn add_captured(&mut self, rank: Rank) -> Result<(), ToolError> {
+    /// Returns the parts of the files that agents made about the ranks of the job.
+    async fn captured(&self) -> Result<Vec<FilePart>, ToolError> {
         self.registry.find(&self.context.caller, GetStacks::NAME)?;
         let query = ProcessQuery {
             cluster: Some(self.incident.cluster.clone()),
             job: self.incident.job.clone(),
-            rank: Some(rank),
             ..ProcessQuery::new(self.window, captured::MAX_PARTS)
         };
         let parts = async { Ok(self.context.store.file_parts(query).await?) };
-        let parts = self.context.run_limited(parts).await?;
-        for (name, content) in captured::files(&parts) {
+        self.context.run_limited(parts).await
+    }
+
+    /// Adds the files that an agent made about a rank.
+    fn add_captured(&mut self, rank: Rank, parts: &[FilePart]) {
+        let of_rank = parts.iter().filter(|part| part.process.rank == Some(rank));
+        for (name, content) in captured::files(of_rank) {
             let path = format!("rank-{rank}/{name}");
             let about = captured::about(name);
-            self.contents.push(format!(
-                "- `{path}`: {about} (rank {rank}, when the job hung)"
-            ));
-            self.files.push(File { path, content });
+            self.contents.push(match &content {
+                Ok(_) => format!("- `{path}`: {about} (rank {rank}, when the job hung)"),
+                Err(reason) => format!("- `{path}` is missing: {reason}"),
+            });
+            self.files
+                .extend(content.ok().map(|content| File { path, content }));
         }
-        Ok(())
     }
 
     async fn answer(&self, tool: &str, rank: Option<Rank>) -> Result<String, ToolError> {
@@ -279,7 +284,14 @@ async fn files(
         maker.add(name.to_owned(), tool, None, about).await;
     }
     let named = named(incident);
-    let peer = peer(incident, &named, &presence);
+    let parts = maker.captured().await;
+    if let Err(error) = &parts {
+        let line = format!("- files that agents made when the job hung are missing: {error}");
+        maker.contents.push(line);
+    }
+    let parts = parts.unwrap_or_default();
+    let captured: BTreeSet<Rank> = parts.iter().filter_map(|part| part.process.rank).collect();
+    let peer = peer(incident, &named, &presence, &captured);
     let named = named.iter().take(MAX_RANKS).map(|rank| (*rank, "named"));
     for (rank, who) in named.chain(peer.map(|rank| (rank, "a peer to compare with"))) {
         for (name, tool, about) in RANK_FILES {
@@ -287,10 +299,7 @@ async fn files(
             let path = format!("rank-{rank}/{name}");
             maker.add(path, tool, Some(rank), &about).await;
         }
-        if let Err(error) = maker.add_captured(rank).await {
-            let line = format!("- files of the agent about rank {rank} are missing: {error}");
-            maker.contents.push(line);
-        }
+        maker.add_captured(rank, &parts);
     }
     let content = readme(incident, window, &maker.contents).into_bytes();
     let path = "README.md".to_owned();
@@ -306,13 +315,17 @@ fn named(incident: &Incident) -> Vec<Rank> {
     }
 }
 
-/// The first rank of the job that is not named.
-fn peer(incident: &Incident, named: &[Rank], presence: &Presence) -> Option<Rank> {
+/// The first rank of the job that is not named, if possible one with files of its agent.
+fn peer(
+    incident: &Incident,
+    named: &[Rank],
+    presence: &Presence,
+    captured: &BTreeSet<Rank>,
+) -> Option<Rank> {
     let ranks = presence.ranks().filter(|origin| origin.job == incident.job);
-    let ranks: BTreeSet<Rank> = ranks
-        .filter_map(|origin| Some(origin.rank?.rank()))
-        .collect();
-    ranks.into_iter().find(|rank| !named.contains(rank))
+    let ranks = ranks.filter_map(|origin| Some(origin.rank?.rank()));
+    let peers = ranks.filter(|rank| !named.contains(rank));
+    peers.min_by_key(|rank| (!captured.contains(rank), *rank))
 }
 
 fn window(incident: &Incident) -> Result<Window, ToolError> {

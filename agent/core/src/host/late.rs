@@ -2,6 +2,7 @@
 
 use fleet_proto::policy::PolicySet;
 
+use crate::batch::Resource;
 use crate::host::Host;
 use crate::host::resources::job_name;
 use crate::pipeline::Pipeline;
@@ -37,14 +38,13 @@ impl Host {
         }
     }
 
-    /// Returns those of late ranks and their peers that do nothing, with the rank of each: their job hangs.
-    pub fn still_processes(&self, late: &[LateProcess], now_ns: u64) -> Vec<(u32, u32)> {
+    /// Returns the processes of late ranks and of their peers that have issued nothing for some seconds: their
+    /// job hangs.
+    pub fn still_processes(&self, late: &[LateProcess], now_ns: u64) -> Vec<Resource> {
         let pids = late.iter().flat_map(|late| [Some(late.pid), late.peer]);
         let pipelines = pids.filter_map(|pid| self.pipelines.get(&pid?));
-        let still = pipelines.filter(|pipeline| pipeline.is_still(now_ns));
-        still
-            .map(|pipeline| (pipeline.process().pid, pipeline.process().rank))
-            .collect()
+        let still = pipelines.filter(|pipeline| pipeline.has_stopped(now_ns));
+        still.map(|pipeline| self.resource(pipeline)).collect()
     }
 
     fn is_late(&self, set: &PolicySet, pipeline: &Pipeline) -> bool {
@@ -163,9 +163,14 @@ mod tests {
     fn late_ranks_and_their_peers_do_nothing_while_their_job_hangs() {
         let host = host();
         let late = host.late_processes(&policy(&host, &[1]));
-        let still = |after_s: u64| host.still_processes(&late, after_s * 1_000 * MILLISECOND);
+        let still = |after_s: u64| {
+            let still = host.still_processes(&late, after_s * 1_000 * MILLISECOND);
+            let ranks = still.iter().map(|resource| (resource.pid, resource.rank));
+            ranks.collect::<Vec<_>>()
+        };
         assert_eq!(still(4), []);
-        assert_eq!(still(15), [(11, 1), (10, 0)]);
+        assert_eq!(still(15), [(11, Some(1)), (10, Some(0))]);
+        assert_eq!(still(500), still(15));
     }
 
     #[test]

@@ -38,15 +38,11 @@ impl Host {
         }
     }
 
-    /// Adds files about a process to the next batch.
-    pub fn report_files(&mut self, pid: u32, files: Vec<CapturedFile>) {
-        let resource = match self.pipelines.get(&pid) {
-            Some(pipeline) => self.resource(pipeline),
-            None => self.resource_without_rank(pid),
-        };
+    /// Adds files about a process to the next batch. It may have ended since.
+    pub fn report_files(&mut self, resource: Resource, files: Vec<CapturedFile>) {
         let now_ns = self.clock.unix_ns(self.now_ns);
         let report = ProcessReport {
-            pid,
+            pid: resource.pid,
             process: None,
             from_ns: now_ns,
             to_ns: now_ns,

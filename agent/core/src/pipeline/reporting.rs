@@ -31,6 +31,12 @@ impl Pipeline {
         last_ns.is_some_and(|last_ns| (STILL_NS..IDLE_NS).contains(&now_ns.saturating_sub(last_ns)))
     }
 
+    /// Returns whether the process has issued nothing for some seconds.
+    pub fn has_stopped(&self, now_ns: u64) -> bool {
+        let last_ns = self.progress.last_entry_ns();
+        last_ns.is_some_and(|last_ns| now_ns.saturating_sub(last_ns) >= STILL_NS)
+    }
+
     pub(super) fn report_progress(&mut self, now_ns: u64) {
         let profile = self.iteration_pattern.profile();
         let role = self.iteration_pattern.role();

@@ -1,18 +1,17 @@
 //! Files that an agent made about a rank when its job hung.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use echo_core::units::Nanos;
 use echo_store::process_reports::FilePart;
 use flate2::read::GzDecoder;
 
-/// Maximum number of parts that are read of one rank: those of ten files of the largest size.
-pub(super) const MAX_PARTS: usize = 256;
+/// Maximum number of parts that are read: those of 50 files of the largest size.
+pub(super) const MAX_PARTS: usize = 1024;
 
-/// Largest size of a file, bytes; what exceeds it is cut off.
+/// Largest size of a file, bytes.
 const MAX_BYTES: u64 = 8 << 20;
 
 /// Longest name.
@@ -31,39 +30,47 @@ pub(super) fn about(name: &str) -> &'static str {
     }
 }
 
-/// Returns the files of which all parts are there, by name: of several with one name the first, which shows
-/// the beginning of the hang. `parts` are in order of time.
-pub(super) fn files(parts: &[FilePart]) -> BTreeMap<&str, Vec<u8>> {
-    let mut whole: BTreeMap<(Nanos, Option<u32>, &str), BTreeMap<u32, &FilePart>> = BTreeMap::new();
-    for part in parts.iter().filter(|part| is_name(&part.name)) {
-        let key = (part.at, part.process.pid, part.name.as_str());
+/// Returns the files by name, or why one is left out: of several with one name the first that is whole, which
+/// shows the beginning of the hang. `parts` are those of one rank, in order of time.
+pub(super) fn files<'p>(
+    parts: impl Iterator<Item = &'p FilePart>,
+) -> BTreeMap<&'p str, Result<Vec<u8>, String>> {
+    let mut whole: BTreeMap<_, BTreeMap<u32, &FilePart>> = BTreeMap::new();
+    for part in parts.filter(|part| is_name(&part.name)) {
+        let key = (part.at, &part.process, part.name.as_str());
         whole.entry(key).or_default().insert(part.part, part);
     }
-    let mut files = BTreeMap::new();
+    let mut files: BTreeMap<&str, Result<Vec<u8>, String>> = BTreeMap::new();
     for ((_, _, name), parts) in whole {
-        if !files.contains_key(name)
-            && let Some(content) = content(&parts)
-        {
-            files.insert(name, content);
+        if files.get(name).is_none_or(Result::is_err) {
+            files.insert(name, content(&parts));
         }
     }
     files
 }
 
-/// Content of a file; `None` if a part is missing or is no part of one.
-fn content(parts: &BTreeMap<u32, &FilePart>) -> Option<Vec<u8>> {
-    let counts: BTreeSet<u32> = parts.values().map(|part| part.parts).collect();
-    if !counts.into_iter().eq([u32::try_from(parts.len()).ok()?]) {
-        return None;
+/// Content of a file, or why it is left out.
+fn content(parts: &BTreeMap<u32, &FilePart>) -> Result<Vec<u8>, String> {
+    let announced = parts.values().map(|part| part.parts).max().unwrap_or(0);
+    if usize::try_from(announced) != Ok(parts.len()) {
+        return Err(format!(
+            "{} of {announced} parts were received",
+            parts.len()
+        ));
     }
     let mut gzip = Vec::new();
     for part in parts.values() {
-        STANDARD.decode_vec(&part.content, &mut gzip).ok()?;
+        let decoded = STANDARD.decode_vec(&part.content, &mut gzip);
+        decoded.map_err(|error| format!("damaged: {error}"))?;
     }
     let mut content = Vec::new();
-    let mut bounded = GzDecoder::new(gzip.as_slice()).take(MAX_BYTES);
-    bounded.read_to_end(&mut content).ok()?;
-    Some(content)
+    let mut bounded = GzDecoder::new(gzip.as_slice()).take(MAX_BYTES + 1);
+    let read = bounded.read_to_end(&mut content);
+    read.map_err(|error| format!("damaged: {error}"))?;
+    if content.len() as u64 > MAX_BYTES {
+        return Err(format!("larger than {MAX_BYTES} bytes"));
+    }
+    Ok(content)
 }
 
 /// Returns true if a name is that of a file in a folder, and nothing else. It comes from an agent.
@@ -78,6 +85,7 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use std::io::Write;
 
+    use echo_core::units::Nanos;
     use echo_store::process_reports::ProcessKey;
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -109,10 +117,12 @@ mod tests {
         parts.collect()
     }
 
-    fn texts(parts: &[FilePart]) -> Vec<(String, String)> {
-        let files = files(parts).into_iter();
-        let texts =
-            files.map(|(name, content)| (name.to_owned(), String::from_utf8(content).unwrap()));
+    fn texts(parts: &[FilePart]) -> Vec<(String, Result<String, String>)> {
+        let files = files(parts.iter()).into_iter();
+        let texts = files.map(|(name, content)| {
+            let text = content.map(|content| String::from_utf8(content).unwrap());
+            (name.to_owned(), text)
+        });
         texts.collect()
     }
 
@@ -125,15 +135,22 @@ mod tests {
         ]
         .concat();
         assert!(sent.len() > 3);
-        let expected = [("threads.txt".to_owned(), text.to_owned())];
+        let expected = [("threads.txt".to_owned(), Ok(text.to_owned()))];
         assert_eq!(texts(&sent), expected);
     }
 
     #[test]
-    fn a_file_without_one_of_its_parts_is_left_out() {
+    fn a_file_without_one_of_its_parts_is_left_out_with_the_reason_unless_a_later_one_is_whole() {
         let mut sent = parts(1, "threads.txt", "the state of each thread, line by line");
+        let n = sent.len();
         sent.remove(1);
-        assert_eq!(texts(&sent), []);
+        let reason = format!("{} of {n} parts were received", n - 1);
+        assert_eq!(texts(&sent), [("threads.txt".to_owned(), Err(reason))]);
+        sent.extend(parts(700, "threads.txt", "later"));
+        assert_eq!(
+            texts(&sent),
+            [("threads.txt".to_owned(), Ok("later".to_owned()))]
+        );
     }
 
     #[test]
