@@ -188,8 +188,7 @@ impl History {
 
     /// What the past says about the pace; `None` while it is too short.
     pub(super) fn usual(&self, rule: &Rule) -> Option<Usual> {
-        let seconds = self.seconds();
-        if self.len() < 2 || seconds < rule.need_s {
+        if self.len() < 2 || self.seconds() < rule.need_s {
             return None;
         }
         let mut paces: BTreeMap<usize, Vec<Pace>> = BTreeMap::new();
@@ -209,23 +208,37 @@ impl History {
             sigma: 0.0,
             entry_s: median_of(self.entries.iter().map(|entry| entry.seconds)),
         };
-        self.measure_spread(&mut usual, seconds, rule);
-        Some(usual)
+        let losses = self.losses(&usual);
+        // A pause is no past, however long: a job that compiles for half a minute is known no better.
+        let seconds = losses
+            .iter()
+            .map(|(seconds, loss)| seconds * (1.0 - loss.max(0.0)));
+        let seconds: f64 = seconds.sum();
+        (seconds >= rule.need_s).then(|| {
+            self.measure_spread(&mut usual, (seconds, &losses), rule);
+            usual
+        })
+    }
+
+    /// Length of each entry, seconds, and share of it that was lost.
+    fn losses(&self, usual: &Usual) -> Vec<(f64, f64)> {
+        let losses = self.entries.iter().filter_map(|entry| {
+            let paces: Vec<(usize, Pace)> = entry.paces.iter().map(|(c, p)| (*c, *p)).collect();
+            Some((entry.seconds, usual.signed_loss(&paces)?))
+        });
+        losses.collect()
     }
 
     /// Replaces the constants by what follows from the spread of the past: a long one in any case, a
     /// shorter one where it is so steady that less makes a verdict. Adds what recurs in it.
-    fn measure_spread(&self, usual: &mut Usual, seconds: f64, rule: &Rule) {
-        let losses: Vec<(f64, f64)> = self
-            .entries
-            .iter()
-            .filter_map(|entry| {
-                let paces: Vec<(usize, Pace)> = entry.paces.iter().map(|(c, p)| (*c, *p)).collect();
-                Some((entry.seconds, usual.signed_loss(&paces)?))
-            })
-            .collect();
+    fn measure_spread(
+        &self,
+        usual: &mut Usual,
+        (seconds, losses): (f64, &[(f64, f64)]),
+        rule: &Rule,
+    ) {
         let parts: Vec<f64> = losses.iter().map(|(_, loss)| *loss).collect();
-        let of_means = robust_sigma(&means(&losses, MEAN_S));
+        let of_means = robust_sigma(&means(losses, MEAN_S));
         // Neighbours may be alike, so the spread of a mean is at most that of its parts.
         let measured = match of_means.filter(|_| seconds >= rule.steady_s) {
             Some(sigma) => Some(rule.limits(sigma)),
@@ -237,8 +250,8 @@ impl History {
         if let Some((allowance, enough_s)) = measured {
             (usual.allowance, usual.enough_s) = (allowance, enough_s);
         }
-        usual.allowance = (usual.allowance + recurring(&losses)).min(rule.most_allowance);
-        let peak = reached(&losses, usual.allowance);
+        usual.allowance = (usual.allowance + recurring(losses)).min(rule.most_allowance);
+        let peak = reached(losses, usual.allowance);
         usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
         // The deviation of a few means is not known well; that of independent parts is.
         let part_s = usual.entry_s.clamp(rule.window_s, MEAN_S);
@@ -313,4 +326,39 @@ fn pooled(mut flows: Vec<UsualFlow>) -> Vec<UsualFlow> {
         (flow.sigma, flow.lead_sigma) = (sigma, lead_sigma);
     }
     flows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{History, Measured, Pace, Rule, Usual};
+
+    /// What a past of evaluations says, each of so many seconds and operations.
+    fn usual(evaluations: impl IntoIterator<Item = (f64, f64)>) -> Option<Usual> {
+        let mut history = History::default();
+        for (seconds, operations) in evaluations {
+            let pace = Pace {
+                seconds,
+                operations,
+                blocks: 1.0,
+                ..Pace::default()
+            };
+            let measured = Measured {
+                paces: vec![(0, pace)],
+                ..Measured::default()
+            };
+            history.push(&measured, seconds);
+        }
+        history.usual(&Rule::default())
+    }
+
+    #[test]
+    fn a_job_that_compiles_for_half_a_minute_is_known_no_better_than_without_it() {
+        // The pace varies by a fifth, for 10 s each.
+        let healthy = || (0..25).map(|n| (2.0, if n % 10 < 5 { 1_000.0 } else { 800.0 }));
+        let limits = |usual: Usual| (usual.allowance, usual.enough_s);
+        let known = usual(healthy()).map(limits);
+        let after_pause = usual([(24.0, 11.0)].into_iter().chain(healthy())).map(limits);
+        assert_eq!(after_pause, known);
+        assert!(usual([(24.0, 11.0), (2.0, 1_000.0), (2.0, 1_000.0)]).is_none());
+    }
 }
