@@ -215,7 +215,7 @@ impl History {
             .map(|(seconds, loss)| seconds * (1.0 - loss.max(0.0)));
         let seconds: f64 = seconds.sum();
         (seconds >= rule.need_s).then(|| {
-            self.measure_spread(&mut usual, (seconds, &losses), rule);
+            measure_spread(&mut usual, (seconds, &losses), rule);
             usual
         })
     }
@@ -227,40 +227,6 @@ impl History {
             Some((entry.seconds, usual.signed_loss(&paces)?))
         });
         losses.collect()
-    }
-
-    /// Replaces the constants by what follows from the spread of the past: a long one in any case, a
-    /// shorter one where it is so steady that less makes a verdict. Adds what recurs in it.
-    fn measure_spread(
-        &self,
-        usual: &mut Usual,
-        (seconds, losses): (f64, &[(f64, f64)]),
-        rule: &Rule,
-    ) {
-        let parts: Vec<f64> = losses.iter().map(|(_, loss)| *loss).collect();
-        let of_means = robust_sigma(&means(losses, MEAN_S));
-        // Neighbours may be alike, so the spread of a mean is at most that of its parts.
-        let measured = match of_means.filter(|_| seconds >= rule.steady_s) {
-            Some(sigma) => Some(rule.limits(sigma)),
-            None if seconds >= rule.short_s => Some(rule.limits(deviation(&parts)))
-                .filter(|(_, enough_s)| *enough_s < rule.enough_s)
-                .map(|(allowance, enough_s)| (allowance.min(rule.allowance), enough_s)),
-            None => None,
-        };
-        if let Some((allowance, enough_s)) = measured {
-            (usual.allowance, usual.enough_s) = (allowance, enough_s);
-        }
-        usual.allowance = (usual.allowance + recurring(losses)).min(rule.most_allowance);
-        let peak = reached(losses, usual.allowance);
-        usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
-        // The deviation of a few means is not known well; that of independent parts is.
-        let part_s = usual.entry_s.clamp(rule.window_s, MEAN_S);
-        let of_parts = robust_sigma(&parts).unwrap_or(0.0) * (part_s / MEAN_S).sqrt();
-        usual.sigma = of_parts.max(of_means.unwrap_or(0.0));
-        let of_past = (rule.enough_alone_per_sigma_s * of_parts).max(usual.enough_s);
-        let least_s = measured.map_or(rule.enough_s, |_| LEAST_ALONE_S);
-        let missing = (1.0 - seconds / rule.known_s).max(0.0);
-        usual.enough_alone_s = of_past.max(least_s) * (1.0 + missing);
     }
 
     /// Usual waiting and leads of the ranks and nodes of an evaluation.
@@ -313,6 +279,35 @@ impl History {
             transfer: median(transfer).unwrap_or(f64::NAN),
         }
     }
+}
+
+/// Replaces the constants by what follows from the spread of the past: a long one in any case, a
+/// shorter one where it is so steady that less makes a verdict. Adds what recurs in it.
+fn measure_spread(usual: &mut Usual, (seconds, losses): (f64, &[(f64, f64)]), rule: &Rule) {
+    let parts: Vec<f64> = losses.iter().map(|(_, loss)| *loss).collect();
+    let of_means = robust_sigma(&means(losses, MEAN_S));
+    // Neighbours may be alike, so the spread of a mean is at most that of its parts.
+    let measured = match of_means.filter(|_| seconds >= rule.steady_s) {
+        Some(sigma) => Some(rule.limits(sigma)),
+        None if seconds >= rule.short_s => Some(rule.limits(deviation(&parts)))
+            .filter(|(_, enough_s)| *enough_s < rule.enough_s)
+            .map(|(allowance, enough_s)| (allowance.min(rule.allowance), enough_s)),
+        None => None,
+    };
+    if let Some((allowance, enough_s)) = measured {
+        (usual.allowance, usual.enough_s) = (allowance, enough_s);
+    }
+    usual.allowance = (usual.allowance + recurring(losses)).min(rule.most_allowance);
+    let peak = reached(losses, usual.allowance);
+    usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
+    // The deviation of a few means is not known well; that of independent parts is.
+    let part_s = usual.entry_s.clamp(rule.window_s, MEAN_S);
+    let of_parts = robust_sigma(&parts).unwrap_or(0.0) * (part_s / MEAN_S).sqrt();
+    usual.sigma = of_parts.max(of_means.unwrap_or(0.0));
+    let of_past = (rule.enough_alone_per_sigma_s * of_parts).max(usual.enough_s);
+    let least_s = measured.map_or(rule.enough_s, |_| LEAST_ALONE_S);
+    let missing = (1.0 - seconds / rule.known_s).max(0.0);
+    usual.enough_alone_s = of_past.max(least_s) * (1.0 + missing);
 }
 
 /// The same with one deviation for all: any rank can do what another one did.
