@@ -223,7 +223,10 @@ impl Maker<'_> {
     /// Adds the files that an agent made about a rank.
     fn add_captured(&mut self, rank: Rank, parts: &[FilePart]) {
         let of_rank = parts.iter().filter(|part| part.process.rank == Some(rank));
-        for (name, content) in captured::files(of_rank) {
+        // The name comes from an agent, which must not replace an answer of Echo.
+        let is_taken = |name: &str| RANK_FILES.iter().any(|(own, ..)| *own == name);
+        let files = captured::files(of_rank).into_iter();
+        for (name, content) in files.filter(|(name, _)| !is_taken(name)) {
             let path = format!("rank-{rank}/{name}");
             let about = captured::about(name);
             self.contents.push(match &content {

@@ -209,7 +209,7 @@ impl History {
             entry_s: median_of(self.entries.iter().map(|entry| entry.seconds)),
         };
         let losses = self.losses(&usual);
-        // A pause is no past, however long: a job that compiles for half a minute is known no better.
+        // A pause does not count: it says nothing about how the pace varies.
         let seconds = losses
             .iter()
             .map(|(seconds, loss)| seconds * (1.0 - loss.max(0.0)));

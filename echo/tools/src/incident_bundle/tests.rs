@@ -74,6 +74,19 @@ async fn the_bundle_has_the_files_that_the_agent_made_when_the_job_hung() {
 }
 
 #[tokio::test]
+async fn a_file_of_an_agent_does_not_replace_an_answer() {
+    let context = context().await;
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(b"made up").unwrap();
+    let made = captured_file("explanation.json", &gzip.finish().unwrap());
+    context.store.append(made).await.unwrap();
+    let files = files(&context).await;
+    assert!(files["rank-2/explanation.json"].contains("\"summary\""));
+    let listed = files["README.md"].matches("`rank-2/explanation.json`");
+    assert_eq!(listed.count(), 1);
+}
+
+#[tokio::test]
 async fn an_unknown_incident_is_an_error() {
     let (context, registry) = (context().await, Registry::standard());
     let bundle = bundle("00000000000000ff");
