@@ -729,7 +729,7 @@ COMMENT ON COLUMN verdicts.stability IS 'Share of the blocks since the beginning
 COMMENT ON COLUMN verdicts.source IS 'Clock that measured the lag of the culprit: host or device.';
 COMMENT ON COLUMN verdicts.ranks IS 'Ranks affected by a condition; empty for all ranks.';
 COMMENT ON COLUMN verdicts.inputs IS 'How the ranks were compared, a JSON object, milliseconds per second and peer; NULL if this was not kept.';
-COMMENT ON COLUMN verdicts.standstill IS 'Whether no rank progresses although none is behind: the ranks of a hang that do not wait may have entered its operation.';
+COMMENT ON COLUMN verdicts.standstill IS 'Whether no rank progresses although none is behind and the reason is unknown: the ranks of a hang that do not wait may have entered its operation.';
 
 CREATE VIEW lost_time AS
 SELECT

@@ -5,6 +5,7 @@ mod agent;
 mod captures;
 mod measuring;
 mod ras;
+mod running_operations;
 mod self_metrics;
 mod stacks;
 
@@ -19,7 +20,7 @@ use fleet_agent_export::sender::Sender;
 use fleet_agent_export::spool::SpoolError;
 use fleet_agent_health::sentinel::SentinelError;
 use fleet_agent_health::standing::Standings;
-use fleet_agent_sources::live::{Live, Stop};
+use fleet_agent_sources::live::{InFlightTable, Live, Stop};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::{Health, Watch, WatchError, WatchSettings};
 use thiserror::Error;
@@ -76,6 +77,7 @@ pub enum RunError {
 struct PollResult {
     now_ns: u64,
     events: Vec<Event>,
+    in_flight: Vec<InFlightTable>,
     lost: LostEvents,
 }
 
@@ -233,6 +235,7 @@ fn poll(mut live: Live, polls: mpsc::Sender<PollResult>, keep_probes: bool) {
         let polled = PollResult {
             now_ns: live.now_ns(),
             events,
+            in_flight: live.in_flight_tables(),
             lost: LostEvents {
                 ring: losses.ring,
                 in_flight: losses.in_flight,

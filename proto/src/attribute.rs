@@ -117,6 +117,11 @@ pub const LEAD_MIN_MS: &str = "fleet.lead_min_ms";
 /// milliseconds; absent if that is unknown.
 pub const AGE_MS: &str = "fleet.age_ms";
 
+/// On [`crate::metric::ISSUED`]: operations of the process, on any communicator, that its GPU has begun and not
+/// ended. Sent by a process with the NCCL profiler plugin that has issued nothing for some seconds, while
+/// these operations stay the same; absent if that is unknown.
+pub const RUNNING: &str = "fleet.running_operations";
+
 /// On [`crate::metric::ISSUED`]: time for which a thread of the process has been blocked in its
 /// current synchronisation with the GPU, milliseconds; 0 if no thread is blocked.
 pub const WAITING_MS: &str = "fleet.waiting_ms";

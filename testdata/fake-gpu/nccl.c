@@ -247,9 +247,12 @@ static void run(ncclComm_t comm)
 	for (uint64_t op = 0; op < queue->n; op++) {
 		uint64_t start_ns = op ? stop_ns : own_ns;
 		stop_ns += TRANSFER_NS;
+		while (mono_ns() < start_ns)
+			nap();
+		profiler_begins(queue, op, start_ns);
 		while (mono_ns() < stop_ns)
 			nap();
-		profiler_ran(queue, op, start_ns, stop_ns);
+		profiler_ends(queue, stop_ns);
 	}
 	queue->n = 0;
 }

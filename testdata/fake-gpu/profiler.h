@@ -47,7 +47,7 @@ struct fake_profiler {
 // Of one communicator.
 struct fake_queue {
 	void *context;
-	void *handles[MAX_QUEUED];
+	void *handles[MAX_QUEUED], *parts[CHANNELS];
 	uint64_t enqueued_ns[MAX_QUEUED];
 	uint64_t n, done_ns;
 };
@@ -84,16 +84,21 @@ static void profiler_issue(struct fake_queue *queue, const char *func, size_t co
 	profiler->stop(queue->handles[queue->n++]);
 }
 
-static void profiler_ran(struct fake_queue *queue, uint64_t op, uint64_t start_ns, uint64_t stop_ns)
+static void profiler_begins(struct fake_queue *queue, uint64_t op, uint64_t start_ns)
 {
 	for (int channel = 0; channel < CHANNELS; channel++) {
 		struct fake_event event = {.type = 1 << 6, .parent = queue->handles[op]};
-		uint64_t stop = stop_ns + GPU_AHEAD_NS;
-		void *handle = NULL;
 		event.kernel.channel = channel;
 		event.kernel.timer_ns = start_ns + GPU_AHEAD_NS;
-		profiler->start(queue->context, &handle, &event);
-		profiler->record(handle, 22, &stop);
-		profiler->stop(handle);
+		profiler->start(queue->context, &queue->parts[channel], &event);
+	}
+}
+
+static void profiler_ends(struct fake_queue *queue, uint64_t stop_ns)
+{
+	for (int channel = 0; channel < CHANNELS; channel++) {
+		uint64_t stop = stop_ns + GPU_AHEAD_NS;
+		profiler->record(queue->parts[channel], 22, &stop);
+		profiler->stop(queue->parts[channel]);
 	}
 }

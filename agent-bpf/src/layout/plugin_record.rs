@@ -19,7 +19,7 @@ pub struct PluginRecord {
     /// Process id in the agent's pid namespace.
     pub tgid: u32,
     /// Kind: 1 for a created communicator, 2 for a collective, 3 for one half of a transfer, 4 for
-    /// a destroyed communicator.
+    /// a destroyed communicator, 5 for the slots of the operations in flight.
     pub what: u32,
     /// NCCL's hash of the communicator.
     pub comm_id: u64,

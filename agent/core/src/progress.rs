@@ -26,6 +26,8 @@ pub struct Progress {
     /// Start of the current wait for the GPU, by thread.
     waiting_since_ns: BTreeMap<u32, u64>,
     is_stopped: bool,
+    /// Operations that the GPU has begun and not ended, read while nothing happens; `None` where that is unknown.
+    running: Option<u64>,
     exit: Option<Exit>,
     /// Last operations on communicators that were destroyed.
     destroyed: BTreeMap<CommIndex, LastOp>,
@@ -43,6 +45,7 @@ impl Progress {
     pub fn record_issued(&mut self, issued: &Issued) {
         self.first_entry_ns.get_or_insert(issued.entry_ns);
         self.last_entry_ns = Some(issued.entry_ns);
+        self.running = None;
         let last = LastOp {
             seq: issued.at.seq,
             op: issued.at.op,
@@ -69,6 +72,11 @@ impl Progress {
     /// Sets whether the process is stopped by a signal or a debugger.
     pub fn set_stopped(&mut self, is_stopped: bool) {
         self.is_stopped = is_stopped;
+    }
+
+    /// Sets how many operations the GPU has begun and not ended; `None` if that is unknown.
+    pub fn set_running(&mut self, running: Option<u64>) {
+        self.running = running;
     }
 
     /// Sets how the process ended; `None` if that was not seen.
@@ -139,6 +147,7 @@ impl Progress {
                 age_ms: Some(millis(now_ns.saturating_sub(last.entry_ns))),
                 waiting_ms: self.waiting_ms(now_ns),
                 is_stopped: self.is_stopped,
+                running: self.running,
                 exit: self.exit.map(|exit| exit.status),
             },
         })

@@ -135,6 +135,8 @@ pub enum Value {
         waiting_ms: f64,
         /// Set while the process is stopped by a signal or a debugger.
         is_stopped: bool,
+        /// Operations that its GPU has begun and not ended, while nothing happens; `None` where that is unknown.
+        running: Option<u64>,
         /// How the process ended; `None` while it lives, or if that was not seen.
         exit: Option<ExitStatus>,
     },

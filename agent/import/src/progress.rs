@@ -142,6 +142,7 @@ fn report(issued: &[Issued], time: Duration) -> Vec<Point> {
                 0.0
             },
             is_stopped: false,
+            running: None,
             exit: None,
         },
     };

@@ -12,6 +12,7 @@ const FILLING: u32 = u32::MAX;
 
 /// Generation in the high half, number of calls in the low half.
 #[derive(Debug)]
+#[repr(transparent)]
 pub(crate) struct Occupancy(AtomicU64);
 
 impl Occupancy {

@@ -3,6 +3,9 @@
 //! Every field is atomic, and a slot is not replaced while a call uses it, so a call with a stale
 //! handle, on any thread and at any time, at worst finds nothing.
 
+#[cfg(not(loom))]
+use std::mem::offset_of;
+
 use crate::handle::{Handle, Kind};
 use crate::losses::Losses;
 use crate::occupancy::{FREE, Generations, Occupancy, Use};
@@ -29,7 +32,17 @@ pub(crate) struct Operation {
     pub(crate) channels: u8,
 }
 
+/// Where the slots are in the memory of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) address: u64,
+    pub(crate) slots: u64,
+    pub(crate) slot_bytes: u64,
+}
+
+/// The agent reads the slots of a process that does nothing, by offset.
 #[derive(Debug)]
+#[repr(C)]
 struct Slot {
     occupancy: Occupancy,
     channels: AtomicU32,
@@ -75,6 +88,12 @@ impl Slot {
     };
 }
 
+#[cfg(not(loom))]
+const _: () = {
+    assert!(offset_of!(Slot, start_ns) == 80 && offset_of!(Slot, stopped) == 96);
+    assert!(size_of::<Slot>() == 104);
+};
+
 /// Ring of operations.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -93,6 +112,15 @@ impl Pool {
             slots: [const { Slot::EMPTY }; SLOTS],
             next: AtomicU32::new(0),
             generations: Generations::new(),
+        }
+    }
+
+    /// Returns address, number and size of the slots.
+    pub(crate) fn table(&self) -> Table {
+        Table {
+            address: self.slots.as_ptr().addr() as u64,
+            slots: SLOTS as u64,
+            slot_bytes: size_of::<Slot>() as u64,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::comms::{Comm, Comms, SeqKind};
 use crate::emit::Emitter;
@@ -13,6 +13,9 @@ use crate::pool::{Operation, Pool};
 use crate::record::{RECORD_VERSION, Record, RecordKind};
 use crate::system;
 
+/// Time between two records about the slots, nanoseconds.
+const ANNOUNCED_EVERY_NS: u64 = 1_000_000_000;
+
 /// State of the plugin, in memory of fixed size.
 #[derive(Debug)]
 pub(crate) struct Profiler {
@@ -22,6 +25,8 @@ pub(crate) struct Profiler {
     emitter: Emitter,
     kill_switch: KillSwitch,
     pid: AtomicU32,
+    /// Time at which the slots of the operations in flight were last announced.
+    announced_ns: AtomicU64,
 }
 
 /// Options from the environment.
@@ -62,6 +67,7 @@ impl Profiler {
             emitter: Emitter::new(),
             kill_switch: KillSwitch::new(),
             pid: AtomicU32::new(0),
+            announced_ns: AtomicU64::new(0),
         }
     }
 
@@ -110,7 +116,9 @@ impl Profiler {
     pub(crate) fn enqueue(&self, comm: u64, enqueued: &Enqueued) -> Option<u64> {
         let seq_kind = match enqueued.kind {
             RecordKind::Transfer => SeqKind::Transfers,
-            RecordKind::Joined | RecordKind::Collective | RecordKind::Left => SeqKind::Collectives,
+            RecordKind::Joined | RecordKind::Collective | RecordKind::Left | RecordKind::Slots => {
+                SeqKind::Collectives
+            }
         };
         let (comm, seq) = self.comms.next_seq(comm, seq_kind)?;
         let is_transfer = enqueued.kind == RecordKind::Transfer;
@@ -162,11 +170,29 @@ impl Profiler {
         true
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the field wraps around")]
     fn emit(&self, record: Record) {
+        let now_ns = system::now_ns();
+        self.emit_at(record, now_ns);
+        let announced_ns = self.announced_ns.load(Ordering::Relaxed);
+        if now_ns.saturating_sub(announced_ns) >= ANNOUNCED_EVERY_NS {
+            self.announced_ns.store(now_ns, Ordering::Relaxed);
+            let table = self.pool.table();
+            let slots = Record {
+                kind: RecordKind::Slots as u32,
+                count: table.address,
+                seq: table.slots,
+                nccl_seq: table.slot_bytes,
+                ..Record::default()
+            };
+            self.emit_at(slots, now_ns);
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the field wraps around")]
+    fn emit_at(&self, record: Record, now_ns: u64) {
         let record = Record {
             version: RECORD_VERSION,
-            seen_ns: system::now_ns(),
+            seen_ns: now_ns,
             lost: self.losses.operations() as u32,
             ..record
         };

@@ -128,7 +128,12 @@ fn read(bytes: &[u8]) -> Record {
 #[test]
 fn every_table_records_the_right_fields() {
     for version in VERSIONS {
-        let records = records(version);
+        let mut records = records(version);
+        // The slots of the operations in flight are announced after the first record, and once per second.
+        let slots = records.remove(1);
+        assert_eq!(slots.kind, RecordKind::Slots as u32);
+        assert_eq!((slots.seq, slots.nccl_seq), (4096, 104));
+        assert_ne!(slots.count, 0);
         let kinds: Vec<u32> = records.iter().map(|record| record.kind).collect();
         let [joined, collective, transfer, left] = [
             RecordKind::Joined,

@@ -5,6 +5,7 @@ pub(crate) mod comms;
 pub(crate) mod delays;
 pub(crate) mod durations;
 mod evidence;
+mod in_flight;
 pub(crate) mod jobs;
 mod measure;
 pub(crate) mod plugin_records;
@@ -12,10 +13,10 @@ pub(crate) mod preexisting;
 pub(crate) mod sizes;
 mod stop;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::{CallRecord, Losses};
+use fleet_agent_bpf::layout::{CallRecord, Losses, SlotTable};
 use fleet_agent_core::event::{Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process};
 
 use crate::functions;
@@ -24,6 +25,7 @@ use crate::live::comms::{CommChange, KnownComms};
 use crate::live::delays::DelayMeter;
 use crate::live::durations::DurationMeter;
 use crate::live::evidence::Evidence;
+pub use crate::live::in_flight::{InFlight, InFlightTable};
 use crate::live::jobs::Jobs;
 use crate::live::plugin_records::PluginRecordQueue;
 use crate::live::preexisting::PreexistingComms;
@@ -48,6 +50,7 @@ pub struct Live {
     delays: DelayMeter,
     durations: DurationMeter,
     plugin_records: PluginRecordQueue,
+    slot_tables: BTreeMap<u32, SlotTable>,
     preexisting: PreexistingComms,
     out: VecDeque<Event>,
     stop: Stop,
@@ -74,6 +77,7 @@ impl Live {
             sizes: CommSizes::default(),
             evidence: Evidence::default(),
             plugin_records: PluginRecordQueue::default(),
+            slot_tables: BTreeMap::new(),
             preexisting: PreexistingComms::default(),
             out: VecDeque::new(),
             ending: Vec::new(),
@@ -117,6 +121,16 @@ impl Live {
     /// rate limit.
     pub const fn deferred_files(&self) -> u64 {
         self.watch.deferred_files()
+    }
+
+    /// Returns where the operations in flight of each process with the NCCL profiler plugin are.
+    pub fn in_flight_tables(&self) -> Vec<InFlightTable> {
+        let tables = self.slot_tables.iter();
+        let table = |(pid, slots): (&u32, &SlotTable)| InFlightTable {
+            pid: *pid,
+            slots: *slots,
+        };
+        tables.map(table).collect()
     }
 
     /// Returns the number of processes that call NCCL and whose rank is unknown.
@@ -308,6 +322,9 @@ impl Live {
             }
         }
         for record in self.plugin_records.take_until(until_ns) {
+            if let Some(slots) = SlotTable::announced(&record) {
+                self.slot_tables.insert(record.tgid, slots);
+            }
             let init = plugin_records::comm_init(&record);
             if init.is_some() {
                 let started = self.jobs.observe(record.tgid, init, record.seen_ns);

@@ -5,6 +5,7 @@ mod program;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -152,6 +153,13 @@ impl Processes {
             // A process without memory of its own, such as a kernel thread, has no such line.
             rss_bytes: rss_kib.unwrap_or(0).saturating_mul(1024),
         })
+    }
+
+    /// Returns a part of the memory of a process.
+    pub fn memory(&self, pid: u32, address: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut memory = vec![0; bytes];
+        File::open(self.path(pid, "mem"))?.read_exact_at(&mut memory, address)?;
+        Ok(memory)
     }
 
     /// Compares with the network namespace of process 1, which is the host's.

@@ -19,6 +19,7 @@ use crate::host_conditions::HostConditions;
 use crate::run::PollResult;
 use crate::run::captures::Captures;
 use crate::run::ras::{Answer, RasQueries, RasTask, ras_queries};
+use crate::run::running_operations::RunningOperations;
 use crate::run::self_metrics::SelfMetrics;
 use crate::run::stacks::StackSampling;
 
@@ -37,6 +38,7 @@ pub(super) struct Agent {
     ras: Option<RasQueries>,
     stacks: Option<StackSampling>,
     captures: Captures,
+    running: RunningOperations,
     self_metrics: Arc<SelfMetrics>,
     clock: WallClock,
     last_tick_ns: u64,
@@ -58,6 +60,7 @@ impl Agent {
         let processes = Processes::new("/proc");
         let (ras, task) = ras_queries(&args.ras, identity.clone(), processes.clone()).unzip();
         let captures = Captures::new(&args.ras, processes.clone());
+        let running = RunningOperations::new(processes.clone());
         let flush_every_ns = u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX);
         let host = Host::new(identity, flush_every_ns);
         let (mut host, clock) = (host.with_report_period(args.report_period), wall_clock());
@@ -71,6 +74,7 @@ impl Agent {
             ras,
             stacks: None,
             captures,
+            running,
             self_metrics,
             clock,
             last_tick_ns: 0,
@@ -150,6 +154,12 @@ impl Agent {
         }
         for (resource, files) in self.captures.take() {
             self.host.report_files(resource, files);
+        }
+        let still_ns = self.host.still(polled.now_ns).collect();
+        self.running
+            .request(&polled.in_flight, &still_ns, polled.now_ns);
+        for (pid, running) in self.running.take() {
+            self.host.set_running(pid, running);
         }
         self.tick(polled.now_ns).await;
         if let Some(verdicts) = self.host.take_verdicts() {

@@ -258,6 +258,35 @@ fn a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe() {
     slow_gpu_is_named(&gpu, &environment, &["--pin=none", &flag]);
 }
 
+#[test]
+#[needs(PROBES, ECHO)]
+fn the_rank_whose_gpu_is_in_no_operation_is_named_though_all_ranks_wait() {
+    let gpu = Gpu::new();
+    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &["--hang-after", "6s"]);
+    let mut running = reporting(&echo, &["--pin=none"]);
+    let plugin = gpu.plugin("libfleet_nccl_profiler.so");
+    let environment = [("NCCL_PROFILER_PLUGIN", plugin)];
+    let end = format!("end={}", gpu.gate("end").display());
+    let arguments = ["step=4", "compute=50", "gpu=2:600000:1000:1001", &end];
+    let job = gpu.job_in(&environment, Linking::Dynamic, (4, 0), &arguments);
+    running.follow(&gpu, &job);
+    let condition = wait_for("the hang", || {
+        let answer = echo.outliers().unwrap_or_default();
+        let conditions = answer["conditions"].as_array().into_iter().flatten();
+        let named = conditions
+            .into_iter()
+            .find(|one| one["ranks"] == json!([2]));
+        named.cloned().ok_or(answer)
+    });
+    let reason = condition["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("the GPU of rank 2 is in no operation"),
+        "{reason}"
+    );
+    drop(job);
+    running.stop();
+}
+
 /// The GPU of rank 2 has more work than its peers' after ten seconds, the healthy past that Echo
 /// needs, and no host waits longer than the others. The driver lists a neighbour on that GPU.
 fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str]) {

@@ -200,6 +200,7 @@ impl Detector {
             let input = PolicyInput {
                 healthy_ms: clock.and_then(IterationClock::usual_ms),
                 outliers,
+                examined: self.hang_tracker.examined(&job).to_vec(),
                 ..input.clone()
             };
             (key, input)

@@ -40,11 +40,9 @@ pub struct Hang {
     pub missing: Vec<Rank>,
     /// Other ranks that wait for a missing one, in other communicators, directly or along a chain.
     pub links: Vec<Rank>,
-    /// True if no rank is behind on any communicator: all ranks have stopped, and most wait for
-    /// their GPUs.
-    pub is_standstill: bool,
-    /// The orders in which ranks called two communicators, if they differ; a sentence.
-    pub orders: Option<String>,
+    /// Set if no rank is behind on any communicator: all ranks have stopped, and most wait for their
+    /// GPUs.
+    pub standstill: Option<Standstill>,
     /// Missing ranks whose process is stopped, by a signal or a debugger.
     pub stopped: Vec<Rank>,
     /// Missing ranks that have not reported anything since all ranks stopped.
@@ -59,6 +57,19 @@ pub struct Hang {
     pub is_stall: bool,
     /// The crash for which it cannot end.
     pub crash: Option<Crash>,
+}
+
+/// What is known of the reason of a standstill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standstill {
+    /// Nothing: the missing ranks do not wait, and may have entered the operation.
+    Unexplained,
+    /// The missing ranks do not wait, and their GPUs are in no operation, while those of the others are in one.
+    Idle,
+    /// All wait. Ranks called two communicators in different orders: a sentence about these.
+    Orders(String),
+    /// All wait. The GPUs of the missing ranks are in no operation, while those of the others are in one.
+    StuckGpus,
 }
 
 /// Limits on the duration of an operation.
@@ -119,8 +130,7 @@ pub fn hang_of_crash(progress: &Progress, now: Nanos) -> Option<Hang> {
             .collect(),
         missing,
         links: Vec::new(),
-        is_standstill: false,
-        orders: None,
+        standstill: None,
         stopped: Vec::new(),
         silent: Vec::new(),
         unknown: Vec::new(),
@@ -301,8 +311,7 @@ impl HangSearch<'_> {
             entered,
             missing,
             links: Vec::new(),
-            is_standstill: false,
-            orders: None,
+            standstill: None,
             unknown: ranks(&one.unknown),
             is_stall: !is_hang,
             crash: None,

@@ -43,6 +43,8 @@ pub struct PolicyInput {
     pub n_ranks: usize,
     /// Ranks named now, also those that a hang waits for.
     pub outliers: Vec<Rank>,
+    /// Ranks of a job that hangs while no rank is named, to be examined.
+    pub examined: Vec<Rank>,
 }
 
 /// Policy inputs of all cohorts, with the blocks from which they are computed.
@@ -110,6 +112,7 @@ impl Cohort {
             quorum_met: coverage(&blocks) >= settings.min_coverage && lags.ranks.len() >= 2,
             n_ranks: lags.ranks.len(),
             outliers: Vec::new(),
+            examined: Vec::new(),
         })
     }
 }

@@ -34,6 +34,9 @@ class Job:
         environment = {**os.environ, "FAULTS": str(self.folder), "OMP_NUM_THREADS": "4", "NCCL_NVLS_ENABLE": "0",
                        "NCCL_PROFILER_PLUGIN": str(binaries / "libfleet_nccl_profiler.so")}
         environment.pop("LD_LIBRARY_PATH", None)
+        recorder = self.folder / "recorder-"  # PyTorch's, which the agent asks for a dump
+        environment |= {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_FR_DUMP_TEMP_FILE": str(recorder),
+                        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(recorder)}
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(drive.WORLD),
                    "--master-port", str(29600 + index), str(drive.HERE / "stuck.py")]
         self.log = open(self.folder / "log", "w")

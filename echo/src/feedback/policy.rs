@@ -129,6 +129,11 @@ fn cohort_policy(key: &CohortKey, policy_input: &PolicyInput, settings: &Setting
             .iter()
             .map(|rank| rank.value())
             .collect(),
+        examined_ranks: policy_input
+            .examined
+            .iter()
+            .map(|rank| rank.value())
+            .collect(),
     }
 }
 
@@ -137,7 +142,10 @@ fn find<'a>(set: &'a PolicySet, cohort: &str) -> Option<&'a CohortPolicy> {
 }
 
 fn same_verdict(a: &CohortPolicy, b: &CohortPolicy) -> bool {
-    a.quorum_met == b.quorum_met && a.outlier_ranks == b.outlier_ranks && a.signal == b.signal
+    a.quorum_met == b.quorum_met
+        && a.outlier_ranks == b.outlier_ranks
+        && a.examined_ranks == b.examined_ranks
+        && a.signal == b.signal
 }
 
 fn is_current(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
@@ -215,6 +223,7 @@ mod tests {
             quorum_met: true,
             n_ranks: 4,
             outliers: outliers.iter().copied().map(Rank::new).collect(),
+            examined: Vec::new(),
         }
     }
 
@@ -242,6 +251,13 @@ mod tests {
         let set = update(&mut policies, &policy_input(400, &[2])).unwrap();
         assert_eq!((set.version, set.cohorts[0].policy_version), (2, 2));
         assert_eq!(set.cohorts[0].outlier_ranks, [2]);
+        let examined = PolicyInput {
+            examined: vec![Rank::new(0)],
+            ..policy_input(600, &[2])
+        };
+        let set = update(&mut policies, &examined).unwrap();
+        assert_eq!((set.version, set.cohorts[0].policy_version), (3, 3));
+        assert_eq!(set.cohorts[0].examined_ranks, [0]);
     }
 
     #[test]

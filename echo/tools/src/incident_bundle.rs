@@ -294,9 +294,10 @@ async fn files(
     }
     let parts = parts.unwrap_or_default();
     let captured: BTreeSet<Rank> = parts.iter().filter_map(|part| part.process.rank).collect();
-    let peer = peer(incident, &named, &presence, &captured);
+    let others = others(incident, &named, &presence, &captured);
     let named = named.iter().take(MAX_RANKS).map(|rank| (*rank, "named"));
-    for (rank, who) in named.chain(peer.map(|rank| (rank, "a peer to compare with"))) {
+    let others = others.into_iter().map(|rank| (rank, "to compare with"));
+    for (rank, who) in named.chain(others) {
         for (name, tool, about) in RANK_FILES {
             let about = format!("{about} (rank {rank}, {who})");
             let path = format!("rank-{rank}/{name}");
@@ -318,17 +319,21 @@ fn named(incident: &Incident) -> Vec<Rank> {
     }
 }
 
-/// The first rank of the job that is not named, if possible one with files of its agent.
-fn peer(
+/// The first rank of the job that is not named, or the first two if none is named, if possible with files of their
+/// agents.
+fn others(
     incident: &Incident,
     named: &[Rank],
     presence: &Presence,
     captured: &BTreeSet<Rank>,
-) -> Option<Rank> {
+) -> Vec<Rank> {
     let ranks = presence.ranks().filter(|origin| origin.job == incident.job);
     let ranks = ranks.filter_map(|origin| Some(origin.rank?.rank()));
-    let peers = ranks.filter(|rank| !named.contains(rank));
-    peers.min_by_key(|rank| (!captured.contains(rank), *rank))
+    let others = ranks.filter(|rank| !named.contains(rank));
+    let mut others: Vec<Rank> = others.collect();
+    others.sort_by_key(|rank| (!captured.contains(rank), *rank));
+    others.truncate(if named.is_empty() { 2 } else { 1 });
+    others
 }
 
 fn window(incident: &Incident) -> Result<Window, ToolError> {

@@ -115,8 +115,8 @@ pub struct Condition {
     pub ranks: Vec<u32>,
     /// Number of affected ranks; 0 when all are affected.
     pub rank_count: usize,
-    /// True when no rank progresses although none is behind: the ranks of a hang that do not wait
-    /// may have entered its operation.
+    /// True when no rank progresses although none is behind and the reason is unknown: the ranks of a
+    /// hang that do not wait may have entered its operation.
     pub standstill: bool,
     /// Details beyond the kind; may be empty.
     pub detail: String,

@@ -18,7 +18,7 @@ pub struct LateProcess {
 }
 
 impl Host {
-    /// Returns the processes whose ranks a policy set names as culprits.
+    /// Returns the processes whose ranks a policy set names as culprits, or has examined.
     pub fn late_processes(&self, set: &PolicySet) -> Vec<LateProcess> {
         let is_late = |pipeline: &&Pipeline| self.is_late(set, pipeline);
         let late = self.pipelines.values().filter(is_late);
@@ -43,7 +43,7 @@ impl Host {
     pub fn still_processes(&self, late: &[LateProcess], now_ns: u64) -> Vec<Resource> {
         let pids = late.iter().flat_map(|late| [Some(late.pid), late.peer]);
         let pipelines = pids.filter_map(|pid| self.pipelines.get(&pid?));
-        let still = pipelines.filter(|pipeline| pipeline.has_stopped(now_ns));
+        let still = pipelines.filter(|pipeline| pipeline.still_ns(now_ns).is_some());
         still.map(|pipeline| self.resource(pipeline)).collect()
     }
 
@@ -52,7 +52,9 @@ impl Host {
         let key = cohort_key(role, self.job_of(pipeline).as_deref());
         let cohort = key.and_then(|key| find_cohort(set, &key));
         let rank = pipeline.process().rank;
-        cohort.is_some_and(|cohort| cohort.outlier_ranks.contains(&rank))
+        cohort.is_some_and(|cohort| {
+            cohort.outlier_ranks.contains(&rank) || cohort.examined_ranks.contains(&rank)
+        })
     }
 
     /// Returns a process of the job of `pid` that satisfies a condition.
@@ -157,6 +159,9 @@ mod tests {
         let peer = None;
         let both = [10, 11].map(|pid| LateProcess { pid, peer });
         assert_eq!(late(&[0, 1]), both);
+        let mut examined = policy(&host, &[]);
+        examined.cohorts[0].examined_ranks = vec![0, 1];
+        assert_eq!(host.late_processes(&examined), both);
     }
 
     #[test]

@@ -18,6 +18,19 @@ impl Host {
         job_name(&self.identity, self.labels.get(&pid), pipeline)
     }
 
+    /// Returns the processes that have issued nothing for some seconds, with that time in nanoseconds.
+    pub fn still(&self, now_ns: u64) -> impl Iterator<Item = (u32, u64)> {
+        let pipelines = self.pipelines.iter();
+        pipelines.filter_map(move |(pid, pipeline)| Some((*pid, pipeline.still_ns(now_ns)?)))
+    }
+
+    /// Records how many operations the GPU of a process has begun and not ended; `None` if that is unknown.
+    pub fn set_running(&mut self, pid: u32, running: Option<u64>) {
+        if let Some(pipeline) = self.pipelines.get_mut(&pid) {
+            pipeline.set_running(running);
+        }
+    }
+
     /// Returns whether a process that does nothing has something to report. A stall is to be known soon, so
     /// its progress does not wait for the next batch.
     pub(super) fn has_still_process(&self, now_ns: u64) -> bool {

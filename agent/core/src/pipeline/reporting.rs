@@ -25,16 +25,21 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether the process has issued nothing for some seconds, but not for a minute.
-    pub fn is_still(&self, now_ns: u64) -> bool {
-        let last_ns = self.progress.last_entry_ns();
-        last_ns.is_some_and(|last_ns| (STILL_NS..IDLE_NS).contains(&now_ns.saturating_sub(last_ns)))
+    /// Sets how many operations the GPU has begun and not ended; `None` if that is unknown.
+    pub fn set_running(&mut self, running: Option<u64>) {
+        self.progress.set_running(running);
     }
 
-    /// Returns whether the process has issued nothing for some seconds.
-    pub fn has_stopped(&self, now_ns: u64) -> bool {
-        let last_ns = self.progress.last_entry_ns();
-        last_ns.is_some_and(|last_ns| now_ns.saturating_sub(last_ns) >= STILL_NS)
+    /// Returns whether the process has issued nothing for some seconds, but not for a minute.
+    pub fn is_still(&self, now_ns: u64) -> bool {
+        self.still_ns(now_ns)
+            .is_some_and(|still_ns| still_ns < IDLE_NS)
+    }
+
+    /// Returns the time for which the process has issued nothing, nanoseconds; `None` until that is some seconds.
+    pub fn still_ns(&self, now_ns: u64) -> Option<u64> {
+        let still_ns = now_ns.saturating_sub(self.progress.last_entry_ns()?);
+        (still_ns >= STILL_NS).then_some(still_ns)
     }
 
     pub(super) fn report_progress(&mut self, now_ns: u64) {

@@ -172,6 +172,7 @@ impl Answer<'_> {
                 age_ms: None,
                 waiting_ms: 0.0,
                 is_stopped: false,
+                running: None,
                 exit: None,
             },
         };

@@ -197,6 +197,7 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
             age_ms,
             waiting_ms,
             is_stopped,
+            running,
             exit,
         } => {
             attributes.extend(age_ms.map(|ms| double(attribute::AGE_MS, ms)));
@@ -204,6 +205,8 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
             if *is_stopped {
                 attributes.push(key_value(attribute::STOPPED, Any::BoolValue(true)));
             }
+            let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+            attributes.extend(running.map(|n| int(attribute::RUNNING, number(n))));
             attributes.extend(exit.map(|exit| match exit {
                 ExitStatus::Signal(signal) => int(attribute::EXIT_SIGNAL, signal.into()),
                 ExitStatus::Code(code) => int(attribute::EXIT_CODE, code.into()),

@@ -68,6 +68,7 @@ impl Live {
             self.comms.forget(pid);
             self.sizes.forget(pid);
             self.plugin_records.forget(pid);
+            self.slot_tables.remove(&pid);
             self.preexisting.forget(pid);
         }
     }

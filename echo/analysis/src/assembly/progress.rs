@@ -52,6 +52,9 @@ pub struct Position {
     pub waiting_ms: f64,
     /// True if its process was stopped at that report, by a signal or a debugger.
     pub is_stopped: bool,
+    /// Operations on any communicator that its GPU had begun and not ended at that report; `None` where that is
+    /// unknown.
+    pub running: Option<u64>,
 }
 
 impl Progress {
@@ -130,6 +133,7 @@ impl Progress {
             last_timestamp: event.timestamp,
             waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
             is_stopped: event.attrs.contains(STOPPED),
+            running: running(&event.attrs),
         };
         self.record_end(rank, event, received, !self.comms.contains_key(&block.comm));
         let ranks = self.comms.entry(block.comm).or_default();
@@ -181,6 +185,12 @@ fn age(attrs: &str) -> Option<Duration> {
 /// Duration of a rank's wait from the attributes of a point.
 fn waiting_ms(attrs: &str) -> Option<f64> {
     attributes::number(attrs, attribute::WAITING_MS).filter(|ms| *ms >= 0.0)
+}
+
+/// Operations that a GPU is in, from the attributes of a point.
+fn running(attrs: &str) -> Option<u64> {
+    let n = attributes::number(attrs, attribute::RUNNING)?;
+    issued(Reading::Double(n))
 }
 
 fn issued(reading: Reading) -> Option<u64> {

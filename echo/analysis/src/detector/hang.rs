@@ -16,7 +16,7 @@ use echo_core::units::{Nanos, Window};
 use super::JobKey;
 use crate::assembly::CohortKey;
 use crate::assembly::progress::Progress;
-use crate::hang::{Hang, HangTimeouts, hang_of_crash, hangs};
+use crate::hang::{Hang, HangTimeouts, Standstill, hang_of_crash, hangs};
 use crate::incident::{abandoned, incident_id};
 
 use sentence::describe;
@@ -34,10 +34,15 @@ const MAX_ATTRIBUTED: usize = 16;
 /// the next to be closed.
 const KEPT_MS: f64 = 60_000.0;
 
+/// Number of ranks that are examined in a job that hangs while no rank is named: two can be compared.
+const EXAMINED: usize = 2;
+
 /// Open hangs, one per job, each with the communicator that it was first seen in.
 #[derive(Debug, Default)]
 pub(super) struct HangTracker {
     open: BTreeMap<JobKey, (CommId, Incident)>,
+    /// Ranks to be examined in jobs that hang while no rank is named.
+    examined: BTreeMap<JobKey, Vec<Rank>>,
     /// End of the time attributed for each hanging job, on the clock of the rank that waits
     /// longest.
     attributed_until: BTreeMap<JobKey, Nanos>,
@@ -111,6 +116,11 @@ impl HangTracker {
         }
     }
 
+    /// Ranks of a job to be examined, since it hangs and no rank is named.
+    pub(super) fn examined(&self, job: &JobKey) -> &[Rank] {
+        self.examined.get(job).map_or(&[], Vec::as_slice)
+    }
+
     /// Removes and returns hangs of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |job, _| !has_job(job));
@@ -132,6 +142,7 @@ impl HangTracker {
             None => hangs(progress, now, timeouts),
         };
         let known = self.open.remove(job);
+        self.examined.remove(job);
         let Some(first) = first(&found, known.as_ref().map(|(comm, _)| *comm)) else {
             output
                 .incidents
@@ -144,6 +155,10 @@ impl HangTracker {
             output.incidents.push(incident.clone());
         }
         output.lost = self.account_losses(job, progress, (first, &found), (incident.id, now));
+        if found.iter().all(|hang| hang.missing.is_empty()) {
+            let examined = first.entered.iter().take(EXAMINED).copied();
+            self.examined.insert(job.clone(), examined.collect());
+        }
         self.open.insert(job.clone(), (first.comm, incident));
         output
     }
@@ -250,6 +265,7 @@ impl HangTracker {
         self.attributed_until.remove(job);
         self.attributed.remove(job);
         self.given_up.remove(job);
+        self.examined.remove(job);
         let mut output = DetectorOutput::default();
         let over = self.open.remove(job);
         output
@@ -298,7 +314,7 @@ fn incident(job: &JobKey, hang: &Hang, found: &[Hang], known: Option<&Incident>)
         cohort: Arc::from(cohort.to_string()),
         finding: Finding::Condition(Condition {
             ranks: missing.into_iter().collect(),
-            is_standstill: hang.is_standstill,
+            is_standstill: hang.standstill == Some(Standstill::Unexplained),
             detail: detail.clone(),
             ..Condition::new(kind)
         }),

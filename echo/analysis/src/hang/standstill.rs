@@ -1,4 +1,7 @@
 //! Standstills: no rank is behind, and nothing progresses.
+//!
+//! A GPU waits for another one only in an operation that it has begun. One that is in no operation, while the
+//! GPUs of the other ranks are in one, is stuck in earlier work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +10,7 @@ use echo_core::ids::{CommId, Rank};
 use echo_core::units::Nanos;
 use fleet_hang::{Finding, Group, Job, Kind, Operation, analyse};
 
-use super::{Hang, HangSearch, nanos, ranks};
+use super::{Hang, HangSearch, Standstill, nanos, ranks};
 use crate::assembly::progress::{Position, Progress};
 
 /// Latest state of each rank over all communicators, and the last operation of the job.
@@ -64,28 +67,25 @@ impl HangSearch<'_> {
         let is_still = |position: &Position| {
             is_hang || position.last_timestamp.millis_since(position.advanced_at) >= limit_ms
         };
-        let (waiting, others): (Vec<_>, Vec<_>) = alive
-            .iter()
-            .partition(|(_, position)| position.waiting_ms >= limit_ms && !position.is_stopped);
-        let is_most = !waiting.is_empty() && waiting.len() * 2 >= alive.len();
+        let is_blocked =
+            |position: &Position| position.waiting_ms >= limit_ms && !position.is_stopped;
+        let mut blocked = alive.iter().filter(|(_, position)| is_blocked(position));
+        let is_most = blocked.clone().count() * 2 >= alive.len();
         if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
             return None;
         }
         // Clocks of ranks are not compared: the duration is that of the first rank that waits.
-        let (_, clock) = waiting.first()?;
-        let named = |some: &[(&Rank, &Position)]| some.iter().map(|(rank, _)| **rank).collect();
+        let (_, clock) = blocked.next()?;
+        let runs = |position: &Position| position.running > Some(0) && !position.is_stopped;
+        let (waiting, others): (Vec<_>, Vec<_>) = alive
+            .iter()
+            .partition(|(_, position)| is_blocked(position) || runs(position));
+        let ranks_of = |some: &[(&Rank, &Position)]| some.iter().map(|(rank, _)| **rank).collect();
         let stopped = others.iter().filter(|(_, position)| position.is_stopped);
         let stopped: Vec<_> = stopped.copied().collect();
-        let mut entered: Vec<Rank> = named(&waiting);
-        let mut missing: Vec<Rank> = named(&others);
-        // A rank that does not wait is the reason by itself.
-        let orders = others.is_empty().then(|| self.orders(&entered)).flatten();
-        if let Some(orders) = &orders
-            && orders.ranks.len() < entered.len()
-        {
-            missing = ranks(&orders.ranks);
-            entered.retain(|rank| !missing.contains(rank));
-        }
+        let (missing, known) = self.reason(&waiting, &others);
+        let entered: Vec<Rank> = ranks_of(&waiting);
+        let entered = entered.into_iter().filter(|rank| !missing.contains(rank));
         Some(Hang {
             comm: latest.comm,
             seq: latest.issued.checked_sub(1)?,
@@ -95,17 +95,50 @@ impl HangSearch<'_> {
                 began_to_wait(clock)
             },
             last_report: clock.last_timestamp,
-            entered,
+            entered: entered.collect(),
             missing,
-            stopped: named(&stopped),
-            is_standstill: true,
-            orders: orders.map(|orders| orders.sentence),
+            stopped: ranks_of(&stopped),
+            standstill: Some(known),
             links: Vec::new(),
             silent: silent.iter().map(|(rank, _)| **rank).collect(),
             unknown: Vec::new(),
             is_stall: !is_hang,
             crash: None,
         })
+    }
+
+    /// Returns the ranks for which the others wait, and what is known of the reason. A rank that does not wait is
+    /// the reason by itself.
+    fn reason(
+        &self,
+        waiting: &[(&Rank, &Position)],
+        others: &[(&Rank, &Position)],
+    ) -> (Vec<Rank>, Standstill) {
+        let ranks_of = |some: &[(&Rank, &Position)]| some.iter().map(|(rank, _)| **rank).collect();
+        if !others.is_empty() {
+            let is_idle = others.iter().all(|(_, own)| own.running == Some(0));
+            let is_known = is_idle && waiting.iter().all(|(_, own)| own.running > Some(0));
+            let known = if is_known {
+                Standstill::Idle
+            } else {
+                Standstill::Unexplained
+            };
+            return (ranks_of(others), known);
+        }
+        let waiting_ranks: Vec<Rank> = ranks_of(waiting);
+        if let Some(orders) = self.orders(&waiting_ranks) {
+            let is_minority = orders.ranks.len() < waiting.len();
+            let named = if is_minority {
+                ranks(&orders.ranks)
+            } else {
+                Vec::new()
+            };
+            return (named, Standstill::Orders(orders.sentence));
+        }
+        match stuck_gpus(waiting) {
+            Some(stuck) => (stuck, Standstill::StuckGpus),
+            None => (Vec::new(), Standstill::Unexplained),
+        }
     }
 
     /// Returns the finding that these ranks called two communicators in different orders: each waits in
@@ -135,6 +168,19 @@ impl HangSearch<'_> {
         let mut findings = analyse(&job).findings.into_iter();
         findings.find(|finding| finding.kind == Kind::OtherOrder)
     }
+}
+
+/// Returns the ranks whose GPUs are in no operation, if they are at most half of these ranks and it is known of
+/// all.
+fn stuck_gpus(waiting: &[(&Rank, &Position)]) -> Option<Vec<Rank>> {
+    let running = waiting
+        .iter()
+        .map(|(rank, own)| Some((**rank, own.running?)));
+    let running: Vec<(Rank, u64)> = running.collect::<Option<_>>()?;
+    let stuck = running.iter().filter(|(_, operations)| *operations == 0);
+    let stuck: Vec<Rank> = stuck.map(|(rank, _)| *rank).collect();
+    let is_few = !stuck.is_empty() && stuck.len() * 2 <= running.len();
+    is_few.then_some(stuck)
 }
 
 /// Last operation of a rank on a communicator, with its place among those of the rank: the time at

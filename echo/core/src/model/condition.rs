@@ -12,8 +12,8 @@ pub struct Condition {
     /// Affected ranks: those missing from a hang, those of the overloaded stage. Empty if all are
     /// affected.
     pub ranks: Vec<Rank>,
-    /// True if no rank progresses although none is behind the others: the ranks of a hang that do
-    /// not wait may have entered its operation.
+    /// True if no rank progresses although none is behind the others, and the reason is unknown: the ranks
+    /// of a hang that do not wait may have entered its operation.
     pub is_standstill: bool,
     /// Details beyond the kind; may be empty.
     pub detail: String,

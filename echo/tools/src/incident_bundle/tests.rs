@@ -5,8 +5,11 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use super::IncidentBundle;
+use echo_core::ids::Rank;
+
+use super::{IncidentBundle, others, window};
 use crate::fixture::{captured_file, context, culprit, process_reports};
+use crate::quality::Presence;
 use crate::registry::Registry;
 use crate::{ToolContext, ToolError};
 
@@ -71,6 +74,24 @@ async fn the_bundle_has_the_files_that_the_agent_made_when_the_job_hung() {
     );
     assert!(files["README.md"].contains("`rank-2/threads.txt`: states of its threads"));
     assert!(!files.contains_key("rank-0/threads.txt"));
+}
+
+#[tokio::test]
+async fn an_incident_that_names_no_rank_has_two_ranks_of_its_job_those_with_files_first() {
+    let context = context().await;
+    let incident = culprit();
+    let window = window(&incident).unwrap();
+    let presence = Presence::load(&context, Some(&incident.cluster), window);
+    let presence = context.run_limited(presence).await.unwrap();
+    let others = |named: &[u32], captured: &[u32]| {
+        let [named, captured] = [named, captured].map(|own| own.iter().copied().map(Rank::new));
+        let named: Vec<Rank> = named.collect();
+        let others = others(&incident, &named, &presence, &captured.collect());
+        others.iter().map(|rank| rank.value()).collect::<Vec<_>>()
+    };
+    assert_eq!(others(&[], &[]), [0, 1]);
+    assert_eq!(others(&[], &[2, 3]), [2, 3]);
+    assert_eq!(others(&[2], &[3]), [3]);
 }
 
 #[tokio::test]

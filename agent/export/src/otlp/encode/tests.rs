@@ -209,6 +209,7 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
                 age_ms: Some(7_600.0),
                 waiting_ms: 7_500.0,
                 is_stopped: true,
+                running: Some(1),
                 exit: Some(ExitStatus::Signal(9)),
             },
         ),

@@ -3,7 +3,7 @@
 use echo_core::ids::Rank;
 
 use crate::crash::{Crash, Doubt};
-use crate::hang::Hang;
+use crate::hang::{Hang, Standstill};
 
 /// Maximum number of ranks that a sentence names; more are only counted.
 const NAMED: usize = 8;
@@ -15,10 +15,9 @@ pub(super) fn describe(hang: &Hang, elsewhere: &[Rank]) -> String {
     if let Some(crash) = &hang.crash {
         return crashed(crash, n_ranks);
     }
-    let mut text = if hang.is_standstill {
-        standstill(hang, n_ranks)
-    } else {
-        format!(
+    let mut text = match &hang.standstill {
+        Some(known) => standstill(hang, known, n_ranks),
+        None => format!(
             "{} of {n_ranks} ranks entered operation {} of communicator {} and it {}: missing {}",
             hang.entered.len(),
             hang.seq,
@@ -29,7 +28,7 @@ pub(super) fn describe(hang: &Hang, elsewhere: &[Rank]) -> String {
                 "does not end"
             },
             list(&hang.missing),
-        )
+        ),
     };
     let remarks: [(&str, &[Rank]); 5] = [
         ("missing in other communicators: ", elsewhere),
@@ -77,25 +76,28 @@ fn crashed(crash: &Crash, n_ranks: usize) -> String {
     text
 }
 
-fn standstill(hang: &Hang, n_ranks: usize) -> String {
-    let (seq, comm) = (hang.seq, hang.comm);
-    // Of ranks that called in different orders, all wait.
-    let n_waiting = match hang.orders {
-        Some(_) => n_ranks,
-        None => hang.entered.len(),
+fn standstill(hang: &Hang, known: &Standstill, n_ranks: usize) -> String {
+    let (seq, comm, missing) = (hang.seq, hang.comm, list(&hang.missing));
+    let n_waiting = match known {
+        Standstill::Orders(_) | Standstill::StuckGpus => n_ranks,
+        Standstill::Unexplained | Standstill::Idle => hang.entered.len(),
     };
-    let mut text = format!(
-        "no rank has progressed beyond operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}",
+    let reason = match known {
+        Standstill::Orders(orders) => format!("; {orders}"),
+        Standstill::StuckGpus => {
+            let (gpus, are) = match hang.missing.len() {
+                1 => ("GPU", "is"),
+                _ => ("GPUs", "are"),
+            };
+            format!("; the {gpus} of {missing} {are} in no operation, the others are in one")
+        }
+        Standstill::Unexplained | Standstill::Idle if hang.missing.is_empty() => String::new(),
+        Standstill::Unexplained | Standstill::Idle => format!("; not waiting: {missing}"),
+    };
+    format!(
+        "no rank has progressed beyond operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}{reason}",
         if hang.is_stall { " for seconds" } else { "" },
-    );
-    if let Some(orders) = &hang.orders {
-        text.push_str("; ");
-        text.push_str(orders);
-    } else if !hang.missing.is_empty() {
-        text.push_str("; not waiting: ");
-        text.push_str(&list(&hang.missing));
-    }
-    text
+    )
 }
 
 fn list(ranks: &[Rank]) -> String {

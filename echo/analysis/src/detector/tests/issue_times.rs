@@ -80,6 +80,84 @@ fn ranks_that_call_in_one_order_are_no_deadlock_by_order() {
     assert!(incident.reason.ends_with(why), "{}", incident.reason);
 }
 
+/// Incident of ranks that wait for their GPUs, which are in so many operations. The host of one rank polls instead of
+/// waiting.
+fn incident_if_running(running: impl Fn(u32) -> Option<u64>, polls: Option<u32>) -> Incident {
+    let mut events = reports((4, 60), &[1], |_, _| (100, 1_000.0));
+    for stored in &mut events {
+        let rank = stored.event.origin.rank.unwrap().rank().value();
+        if polls == Some(rank) {
+            let waiting = attribute::WAITING_MS;
+            let attrs = stored.event.attrs.split(&format!(r#","{waiting}"#)).next();
+            stored.event.attrs = Arc::from(format!(r#"{},"{waiting}":0}}"#, attrs.unwrap()));
+        }
+        if let Some(n) = running(rank) {
+            let attrs = stored.event.attrs.trim_end_matches('}');
+            let name = attribute::RUNNING;
+            stored.event.attrs = Arc::from(format!(r#"{attrs},"{name}":{n}}}"#));
+        }
+    }
+    detector().observe(&events).incidents.pop().unwrap()
+}
+
+fn is_standstill(incident: &Incident) -> bool {
+    condition(incident).unwrap().is_standstill
+}
+
+#[test]
+fn of_ranks_that_all_wait_the_one_whose_gpu_is_in_no_operation_is_named() {
+    let incident = incident_if_running(|rank| Some(u64::from(rank != 5)), None);
+    assert_eq!(ranks(&incident), [5]);
+    assert!(!is_standstill(&incident));
+    let why = "8 of 8 ranks wait for their GPUs; the GPU of rank 5 is in no operation, the others are in one";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
+#[test]
+fn if_all_gpus_are_in_an_operation_or_most_are_not_or_one_is_unknown_no_rank_is_named() {
+    let cases: [fn(u32) -> Option<u64>; 4] = [
+        |_| Some(0),
+        |_| Some(1),
+        |rank| Some(u64::from(rank < 3)),
+        |rank| (rank != 7).then_some(u64::from(rank != 5)),
+    ];
+    for running in cases {
+        let incident = incident_if_running(running, None);
+        assert_eq!(ranks(&incident), [0_u32; 0], "{}", incident.reason);
+        assert!(is_standstill(&incident));
+        let why = "8 of 8 ranks wait for their GPUs";
+        assert!(incident.reason.ends_with(why), "{}", incident.reason);
+    }
+}
+
+#[test]
+fn a_rank_that_polls_while_its_gpu_is_in_an_operation_is_not_named() {
+    let polls = |running: fn(u32) -> Option<u64>| {
+        let incident = incident_if_running(running, Some(3));
+        (ranks(&incident), is_standstill(&incident))
+    };
+    assert_eq!(polls(|_| None), (vec![3], true));
+    assert_eq!(polls(|_| Some(1)), (vec![], true));
+    assert_eq!(polls(|rank| Some(u64::from(rank != 5))), (vec![5], false));
+    assert_eq!(polls(|rank| Some(u64::from(rank != 3))), (vec![3], false));
+}
+
+#[test]
+fn two_ranks_of_a_job_that_hangs_are_examined_while_no_rank_is_named() {
+    let examined = |n_issued: fn(u32) -> u64| {
+        let mut detector = detector();
+        let events = reports((4, 60), &[1], |rank, _| (n_issued(rank), 1_000.0));
+        let incident = detector.observe(&events).incidents.pop().unwrap();
+        let job = (incident.cluster, incident.job);
+        let examined = detector.hang_tracker.examined(&job);
+        examined.iter().map(|rank| rank.value()).collect::<Vec<_>>()
+    };
+    assert_eq!(examined(|_| 100), [0, 1]);
+    assert_eq!(
+        examined(|rank| if rank == 2 { 99 } else { 100 }),
+        [0_u32; 0]
+    );
+}
+
 #[test]
 fn two_ranks_that_send_to_each_other_first_are_no_deadlock_by_order() {
     let mut events = reports((4, 60), &[1, 2], |rank, comm| {
