@@ -594,6 +594,7 @@ CREATE TABLE verdict_rows (
     source             VARCHAR,           -- set in a culprit
     ranks              UINTEGER[],        -- set in a condition
     standstill         BOOLEAN  NOT NULL,
+    explained          BOOLEAN  NOT NULL,
     state              VARCHAR  NOT NULL,
     provisional        BOOLEAN  NOT NULL,
     severity           VARCHAR  NOT NULL,
@@ -682,7 +683,8 @@ SELECT
     source,
     ranks,
     inputs,
-    standstill
+    standstill,
+    explained
 FROM verdict_rows;
 
 COMMENT ON VIEW verdict_history IS 'States of incidents. After a day the first, those that changed state, finding, rank, class, severity or provisional, and the last of each hour are kept; the others are dropped within the next hour. Columns as in verdicts.';
@@ -729,7 +731,8 @@ COMMENT ON COLUMN verdicts.stability IS 'Share of the blocks since the beginning
 COMMENT ON COLUMN verdicts.source IS 'Clock that measured the lag of the culprit: host or device.';
 COMMENT ON COLUMN verdicts.ranks IS 'Ranks affected by a condition; empty for all ranks.';
 COMMENT ON COLUMN verdicts.inputs IS 'How the ranks were compared, a JSON object, milliseconds per second and peer; NULL if this was not kept.';
-COMMENT ON COLUMN verdicts.standstill IS 'Whether no rank progresses although none is behind and the reason is unknown: the ranks of a hang that do not wait may have entered its operation.';
+COMMENT ON COLUMN verdicts.standstill IS 'Whether no rank progresses although none is behind.';
+COMMENT ON COLUMN verdicts.explained IS 'Whether it is known that the ranks of a hang are the reason: at a standstill, ranks that do not wait may have entered its operation.';
 
 CREATE VIEW lost_time AS
 SELECT

@@ -12,7 +12,7 @@ pub use crate::layout::host::{DelayKey, DelayKind, DelaySum, ExitRecord, HostSum
 pub use crate::layout::losses::Losses;
 pub(crate) use crate::layout::plugin_record::EVENT_BYTES as PLUGIN_EVENT_BYTES;
 pub use crate::layout::plugin_record::{PluginRecord, RECORD_BYTES};
-pub use crate::layout::slot::{OperationInFlight, SlotTable};
+pub use crate::layout::slot::{OperationInFlight, SlotTable, Stage};
 
 /// Argument index of functions without such an argument.
 pub const NO_ARGUMENT: u8 = 15;

@@ -118,8 +118,8 @@ pub const LEAD_MIN_MS: &str = "fleet.lead_min_ms";
 pub const AGE_MS: &str = "fleet.age_ms";
 
 /// On [`crate::metric::ISSUED`]: operations of the process, on any communicator, that its GPU has begun and not
-/// ended. Sent by a process with the NCCL profiler plugin that has issued nothing for some seconds, while
-/// these operations stay the same; absent if that is unknown.
+/// ended, while it has issued nothing for some seconds and these operations stay the same. It is 0 only if others
+/// are queued; absent if it is unknown, as without the NCCL profiler plugin.
 pub const RUNNING: &str = "fleet.running_operations";
 
 /// On [`crate::metric::ISSUED`]: time for which a thread of the process has been blocked in its

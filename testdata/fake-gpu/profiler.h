@@ -49,7 +49,7 @@ struct fake_queue {
 	void *context;
 	void *handles[MAX_QUEUED], *parts[CHANNELS];
 	uint64_t enqueued_ns[MAX_QUEUED];
-	uint64_t n, done_ns;
+	uint64_t n, done_ns, next_seq;
 };
 
 static struct fake_profiler *profiler;
@@ -76,9 +76,11 @@ static void profiler_join(struct fake_queue *queue, uint64_t id, int nranks, int
 
 static void profiler_issue(struct fake_queue *queue, const char *func, size_t count)
 {
-	struct fake_event event = {.type = 1 << 1, .coll = {.func = func, .count = count, .datatype = "ncclFloat32", .channels = CHANNELS}};
+	// In a job without CUDA graphs NCCL's number advances with each operation.
+	struct fake_event event = {.type = 1 << 1, .coll = {.seq = queue->next_seq, .func = func, .count = count, .datatype = "ncclFloat32", .channels = CHANNELS}};
 	if (!queue->context || queue->n == MAX_QUEUED)
 		return;
+	queue->next_seq++;
 	queue->enqueued_ns[queue->n] = mono_ns();
 	profiler->start(queue->context, &queue->handles[queue->n], &event);
 	profiler->stop(queue->handles[queue->n++]);

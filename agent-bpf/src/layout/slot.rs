@@ -5,7 +5,7 @@ use crate::layout::PluginRecord;
 /// Size of a slot in the supported layout, bytes.
 const SLOT_BYTES: usize = 104;
 /// Maximum number of slots.
-const MAX_SLOTS: u64 = 1 << 16;
+const MAX_SLOTS: u64 = 4096;
 /// Kind of a record about the slots.
 const SLOTS: u32 = 5;
 /// Generation of a free slot, and of one that is being filled.
@@ -25,12 +25,29 @@ pub struct SlotTable {
 pub struct OperationInFlight {
     /// Its number; another operation has another one.
     pub generation: u32,
-    /// Whether the GPU has begun it and no part of it has ended.
-    pub is_running: bool,
+    /// What the GPU does with it.
+    pub stage: Stage,
+}
+
+/// What a GPU does with an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It has not begun it.
+    Queued,
+    /// It has begun it, and no part of it has ended.
+    Running,
+    /// Parts of it have ended. NCCL does not report the ends of all parts of some operations.
+    PartlyEnded,
 }
 
 impl SlotTable {
-    /// Returns the table that a plugin announces; `None` for another record, and for another layout.
+    /// Returns whether a record is about the slots.
+    pub const fn is_announced_by(record: &PluginRecord) -> bool {
+        record.what == SLOTS
+    }
+
+    /// Returns the table that a plugin announces; `None` for another record, for another layout, and if some
+    /// operations have no slot.
     pub fn announced(record: &PluginRecord) -> Option<Self> {
         let is_known = record.what == SLOTS
             && record.count != 0
@@ -52,10 +69,12 @@ impl OperationInFlight {
             let long = |at: usize| Some(u64::from_ne_bytes(*slot.get(at..)?.first_chunk()?));
             let generation = u32::try_from(long(0)? >> 32).ok()?;
             let (start_ns, stopped) = (long(80)?, long(96)?);
-            (!UNUSED.contains(&generation)).then_some(Self {
-                generation,
-                is_running: start_ns != 0 && stopped == 0,
-            })
+            let stage = match (start_ns, stopped) {
+                (_, 1..) => Stage::PartlyEnded,
+                (0, _) => Stage::Queued,
+                _ => Stage::Running,
+            };
+            (!UNUSED.contains(&generation)).then_some(Self { generation, stage })
         })
     }
 }
@@ -65,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_runs_from_its_begin_until_its_first_channel_stops_and_free_slots_have_none() {
+    fn an_operation_runs_from_its_begin_until_its_first_channel_stops_and_free_slots_are_skipped() {
         let slot = |generation: u64, start_ns: u64, stopped: u64| {
             let mut bytes = [0; SLOT_BYTES];
             bytes[..8].copy_from_slice(&(generation << 32).to_ne_bytes());
@@ -76,9 +95,14 @@ mod tests {
         let free = [slot(0, 5, 0), slot(u64::from(u32::MAX), 5, 0)];
         let used = [slot(7, 0, 0), slot(8, 5, 0), slot(9, 5, 0b10)];
         let table = [&free[..], &used].concat().concat();
-        let found = OperationInFlight::parse(&table).map(|own| (own.generation, own.is_running));
-        let found: Vec<(u32, bool)> = found.collect();
-        assert_eq!(found, [(7, false), (8, true), (9, false)]);
+        let found = OperationInFlight::parse(&table).map(|own| (own.generation, own.stage));
+        let found: Vec<(u32, Stage)> = found.collect();
+        let expected = [
+            (7, Stage::Queued),
+            (8, Stage::Running),
+            (9, Stage::PartlyEnded),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -94,7 +118,7 @@ mod tests {
         assert_eq!((table.address, table.bytes), (0x7000, 4096 * 104));
         let others: [fn(&mut PluginRecord); 4] = [
             |record| record.nccl_seq = 112,
-            |record| record.seq = 1 << 40,
+            |record| record.seq = 4097,
             |record| record.count = 0,
             |record| record.what = 2,
         ];

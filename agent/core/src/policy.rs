@@ -78,7 +78,7 @@ pub fn find_cohort<'a>(set: &'a PolicySet, key: &str) -> Option<&'a CohortPolicy
 #[derive(Debug, Default)]
 pub struct PolicyChanges {
     version: Option<u64>,
-    cohorts: BTreeMap<String, (bool, Vec<u32>)>,
+    cohorts: BTreeMap<String, (bool, Vec<u32>, Vec<u32>)>,
 }
 
 impl PolicyChanges {
@@ -91,7 +91,11 @@ impl PolicyChanges {
         self.version = Some(set.version);
         let mut changes = Vec::new();
         for cohort in &set.cohorts {
-            let state = (cohort.quorum_met, cohort.outlier_ranks.clone());
+            let state = (
+                cohort.quorum_met,
+                cohort.outlier_ranks.clone(),
+                cohort.examined_ranks.clone(),
+            );
             if self.cohorts.get(&cohort.cohort) != Some(&state) {
                 changes.push(change_line(set.version, cohort));
                 self.cohorts.insert(cohort.cohort.clone(), state);
@@ -110,16 +114,24 @@ impl PolicyChanges {
 
 fn change_line(version: u64, cohort: &CohortPolicy) -> String {
     let quorum = if cohort.quorum_met { "met" } else { "not met" };
-    let listed = cohort.outlier_ranks.iter().take(MAX_LISTED);
+    let culprits = listed(&cohort.outlier_ranks);
+    let key = printable(&cohort.cohort, MAX_KEY);
+    let examined = match cohort.examined_ranks.as_slice() {
+        [] => String::new(),
+        ranks => format!(", examined: {}", listed(ranks)),
+    };
+    format!("policy v{version}: cohort {key} quorum {quorum}, culprits: {culprits}{examined}")
+}
+
+fn listed(ranks: &[u32]) -> String {
+    let listed = ranks.iter().take(MAX_LISTED);
     let listed: Vec<String> = listed.map(u32::to_string).collect();
-    let culprits = match cohort.outlier_ranks.len() {
+    match ranks.len() {
         0 => "none".to_owned(),
         1 => format!("rank {}", listed.concat()),
         n if n > MAX_LISTED => format!("ranks {} and {} more", listed.join(", "), n - MAX_LISTED),
         _ => format!("ranks {}", listed.join(", ")),
-    };
-    let key = printable(&cohort.cohort, MAX_KEY);
-    format!("policy v{version}: cohort {key} quorum {quorum}, culprits: {culprits}")
+    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub struct Progress {
     is_stopped: bool,
     /// Operations that the GPU has begun and not ended, read while nothing happens; `None` where that is unknown.
     running: Option<u64>,
+    /// Latest time at which the process issued an operation, or its GPU was seen to end one.
+    changed_ns: u64,
     exit: Option<Exit>,
     /// Last operations on communicators that were destroyed.
     destroyed: BTreeMap<CommIndex, LastOp>,
@@ -45,7 +47,7 @@ impl Progress {
     pub fn record_issued(&mut self, issued: &Issued) {
         self.first_entry_ns.get_or_insert(issued.entry_ns);
         self.last_entry_ns = Some(issued.entry_ns);
-        self.running = None;
+        self.record_change(issued.entry_ns);
         let last = LastOp {
             seq: issued.at.seq,
             op: issued.at.op,
@@ -74,9 +76,16 @@ impl Progress {
         self.is_stopped = is_stopped;
     }
 
-    /// Sets how many operations the GPU has begun and not ended; `None` if that is unknown.
-    pub fn set_running(&mut self, running: Option<u64>) {
-        self.running = running;
+    /// Records that the process issued an operation, or that its GPU was seen to end one.
+    pub fn record_change(&mut self, at_ns: u64) {
+        self.changed_ns = self.changed_ns.max(at_ns);
+        self.running = None;
+    }
+
+    /// Sets how many operations the GPU has begun and not ended, as read since `read_ns`; `None` if that is
+    /// unknown.
+    pub fn set_running(&mut self, running: Option<u64>, read_ns: u64) {
+        self.running = running.filter(|_| read_ns > self.changed_ns);
     }
 
     /// Sets how the process ended; `None` if that was not seen.

@@ -192,6 +192,20 @@ impl Pool {
         in_use.remove_occupant().then_some(record)
     }
 
+    /// Removes the operations of a communicator that ends: those that were aborted never end.
+    pub(crate) fn abandon(&self, comm_id: u64, rank: u32) {
+        for slot in &self.slots {
+            let Some(occupant) = slot.occupancy.occupant().filter(|own| *own != FREE) else {
+                continue;
+            };
+            let is_own = slot.comm_id.load(Ordering::Relaxed) == comm_id
+                && slot.rank.load(Ordering::Relaxed) == rank;
+            if is_own && slot.occupancy.claim(occupant) {
+                slot.occupancy.publish(FREE);
+            }
+        }
+    }
+
     fn enter(&self, handle: Handle) -> Option<(&Slot, Use<'_>)> {
         let slot = self.slots.get(usize::from(handle.slot))?;
         Some((slot, slot.occupancy.enter(handle.generation)?))

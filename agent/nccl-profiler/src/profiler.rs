@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::comms::{Comm, Comms, SeqKind};
 use crate::emit::Emitter;
@@ -27,6 +27,9 @@ pub(crate) struct Profiler {
     pid: AtomicU32,
     /// Time at which the slots of the operations in flight were last announced.
     announced_ns: AtomicU64,
+    /// Set once an operation has had no slot, or none is recorded any more: then the slots do not tell what the GPU
+    /// is in.
+    is_partial: AtomicBool,
 }
 
 /// Options from the environment.
@@ -68,6 +71,7 @@ impl Profiler {
             kill_switch: KillSwitch::new(),
             pid: AtomicU32::new(0),
             announced_ns: AtomicU64::new(0),
+            is_partial: AtomicBool::new(false),
         }
     }
 
@@ -92,6 +96,7 @@ impl Profiler {
     pub(crate) fn join(&self, comm: Comm) -> Option<u64> {
         let Some(handle) = self.comms.join(comm) else {
             Losses::increment(&self.losses.comms);
+            self.is_partial.store(true, Ordering::Relaxed);
             return None;
         };
         self.emit(record(RecordKind::Joined, comm));
@@ -103,6 +108,7 @@ impl Profiler {
         let Some(comm) = self.comms.leave(comm) else {
             return false;
         };
+        self.pool.abandon(comm.id, comm.rank);
         self.emit(record(RecordKind::Left, comm));
         let is_last = self.comms.finish_leave();
         if is_last {
@@ -125,6 +131,7 @@ impl Profiler {
         if is_transfer && u32::try_from(enqueued.peer) == Ok(comm.rank) {
             // NCCL does not monitor the end of a copy to the same rank, so it would only occupy a
             // slot.
+            self.is_partial.store(true, Ordering::Relaxed);
             return None;
         }
         let record = Record {
@@ -139,6 +146,7 @@ impl Profiler {
         if enqueued.channels == 0 {
             // Emitted for its sequence number, so that later operations do not appear to have a
             // gap.
+            self.is_partial.store(true, Ordering::Relaxed);
             self.emit(record);
             return None;
         }
@@ -176,16 +184,28 @@ impl Profiler {
         let announced_ns = self.announced_ns.load(Ordering::Relaxed);
         if now_ns.saturating_sub(announced_ns) >= ANNOUNCED_EVERY_NS {
             self.announced_ns.store(now_ns, Ordering::Relaxed);
-            let table = self.pool.table();
-            let slots = Record {
-                kind: RecordKind::Slots as u32,
-                count: table.address,
-                seq: table.slots,
-                nccl_seq: table.slot_bytes,
-                ..Record::default()
-            };
-            self.emit_at(slots, now_ns);
+            self.announce(now_ns);
         }
+    }
+
+    /// Announces that the slots are not kept up to date any more.
+    pub(crate) fn withdraw(&self) {
+        self.is_partial.store(true, Ordering::Relaxed);
+        self.announce(system::now_ns());
+    }
+
+    /// Announces where the slots are, or that they do not have all operations.
+    fn announce(&self, now_ns: u64) {
+        let is_partial = self.is_partial.load(Ordering::Relaxed) || self.losses.operations() > 0;
+        let table = self.pool.table();
+        let slots = Record {
+            kind: RecordKind::Slots as u32,
+            count: if is_partial { 0 } else { table.address },
+            seq: table.slots,
+            nccl_seq: table.slot_bytes,
+            ..Record::default()
+        };
+        self.emit_at(slots, now_ns);
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the field wraps around")]

@@ -18,8 +18,9 @@ pub enum RecordKind {
     Transfer = 3,
     /// Communicator destroyed; times and operation are 0.
     Left = 4,
-    /// Operations in flight, once per second: `count`, `seq` and `nccl_seq` are address, number and size of
-    /// their slots in the memory of the process. An agent that was started later finds them as well.
+    /// Operations in flight, with another record at most once per second: `count`, `seq` and `nccl_seq` are
+    /// address, number and size of their slots in the memory of the process. The address is 0 if some operations
+    /// have no slot.
     Slots = 5,
 }
 

@@ -154,6 +154,9 @@ fn init(args: &InitArgs, interface: Interface) -> c_int {
     });
     let is_off = PROFILER.is_off();
     set_mask(args.mask, if is_off { 0 } else { MASK });
+    if is_off {
+        PROFILER.withdraw();
+    }
     let number = |number: c_int| u32::try_from(number).unwrap_or(0);
     let comm = Comm {
         id: args.id,
@@ -308,6 +311,7 @@ extern "C" fn record_state(handle: *mut c_void, state: c_int, args: *const State
             let is_over = args.is_some_and(|args| PROFILER.stopped(bits(handle), args.timer_ns));
             if is_over && PROFILER.is_off() {
                 unsubscribe();
+                PROFILER.withdraw();
             }
         }
         SUCCESS

@@ -129,7 +129,7 @@ fn read(bytes: &[u8]) -> Record {
 fn every_table_records_the_right_fields() {
     for version in VERSIONS {
         let mut records = records(version);
-        // The slots of the operations in flight are announced after the first record, and once per second.
+        // The slots of the operations in flight are announced after the first record, once per second at most.
         let slots = records.remove(1);
         assert_eq!(slots.kind, RecordKind::Slots as u32);
         assert_eq!((slots.seq, slots.nccl_seq), (4096, 104));

@@ -322,15 +322,18 @@ impl Live {
             }
         }
         for record in self.plugin_records.take_until(until_ns) {
-            if let Some(slots) = SlotTable::announced(&record) {
-                self.slot_tables.insert(record.tgid, slots);
-            }
             let init = plugin_records::comm_init(&record);
             if init.is_some() {
                 let started = self.jobs.observe(record.tgid, init, record.seen_ns);
                 self.out.extend(started);
             }
             if self.jobs.is_announced(record.tgid) {
+                if SlotTable::is_announced_by(&record) {
+                    self.slot_tables.remove(&record.tgid);
+                }
+                let slots = SlotTable::announced(&record);
+                self.slot_tables
+                    .extend(slots.map(|slots| (record.tgid, slots)));
                 self.out.extend(plugin_records::event(&record));
             }
         }

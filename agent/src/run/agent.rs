@@ -158,8 +158,8 @@ impl Agent {
         let still_ns = self.host.still(polled.now_ns).collect();
         self.running
             .request(&polled.in_flight, &still_ns, polled.now_ns);
-        for (pid, running) in self.running.take() {
-            self.host.set_running(pid, running);
+        for own in self.running.take(polled.now_ns) {
+            self.host.set_running(own.pid, own.operations, own.since_ns);
         }
         self.tick(polled.now_ns).await;
         if let Some(verdicts) = self.host.take_verdicts() {

@@ -280,7 +280,7 @@ fn the_rank_whose_gpu_is_in_no_operation_is_named_though_all_ranks_wait() {
     });
     let reason = condition["reason"].as_str().unwrap();
     assert!(
-        reason.contains("the GPU of rank 2 is in no operation"),
+        reason.contains("the GPU of rank 2 is in no NCCL operation"),
         "{reason}"
     );
     drop(job);

@@ -115,9 +115,12 @@ pub struct Condition {
     pub ranks: Vec<u32>,
     /// Number of affected ranks; 0 when all are affected.
     pub rank_count: usize,
-    /// True when no rank progresses although none is behind and the reason is unknown: the ranks of a
-    /// hang that do not wait may have entered its operation.
+    /// True when no rank progresses although none is behind: the ranks of a hang that do not wait
+    /// may have entered its operation.
     pub standstill: bool,
+    /// True when it is known that these ranks are the reason of a hang.
+    #[serde(skip)]
+    pub(crate) explained: bool,
     /// Details beyond the kind; may be empty.
     pub detail: String,
     /// Slowdown of the cohort: increase of the iteration time as a share of the healthy iteration
@@ -278,6 +281,7 @@ impl Condition {
             ranks: first_ranks(&found.ranks),
             rank_count: found.ranks.len(),
             standstill: found.is_standstill,
+            explained: found.is_explained,
             detail: found.detail.clone(),
             effect_ratio: incident.effect_ratio,
             confidence: incident.confidence,

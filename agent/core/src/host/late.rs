@@ -1,6 +1,6 @@
 //! Ranks of one host that its policy calls late.
 
-use fleet_proto::policy::PolicySet;
+use fleet_proto::policy::{CohortPolicy, PolicySet};
 
 use crate::batch::Resource;
 use crate::host::Host;
@@ -20,14 +20,18 @@ pub struct LateProcess {
 impl Host {
     /// Returns the processes whose ranks a policy set names as culprits, or has examined.
     pub fn late_processes(&self, set: &PolicySet) -> Vec<LateProcess> {
-        let is_late = |pipeline: &&Pipeline| self.is_late(set, pipeline);
-        let late = self.pipelines.values().filter(is_late);
-        late.map(|pipeline| {
+        let late = self.pipelines.values().filter_map(|pipeline| {
             let pid = pipeline.process().pid;
-            let peer = self.peer(pid, |other| !self.is_late(set, other));
-            LateProcess { pid, peer }
-        })
-        .collect()
+            let cohort = self.cohort(set, pipeline)?;
+            let rank = pipeline.process().rank;
+            if cohort.outlier_ranks.contains(&rank) {
+                let peer = self.peer(pid, |other| !self.is_late(set, other));
+                return Some(LateProcess { pid, peer });
+            }
+            let is_examined = cohort.examined_ranks.contains(&rank);
+            is_examined.then_some(LateProcess { pid, peer: None })
+        });
+        late.collect()
     }
 
     /// Returns a process that calls itself late, with a peer.
@@ -48,13 +52,16 @@ impl Host {
     }
 
     fn is_late(&self, set: &PolicySet, pipeline: &Pipeline) -> bool {
-        let role = pipeline.iteration_pattern().role();
-        let key = cohort_key(role, self.job_of(pipeline).as_deref());
-        let cohort = key.and_then(|key| find_cohort(set, &key));
         let rank = pipeline.process().rank;
-        cohort.is_some_and(|cohort| {
-            cohort.outlier_ranks.contains(&rank) || cohort.examined_ranks.contains(&rank)
-        })
+        let cohort = self.cohort(set, pipeline);
+        cohort.is_some_and(|cohort| cohort.outlier_ranks.contains(&rank))
+    }
+
+    /// Returns the policy of the cohort of a process.
+    fn cohort<'s>(&self, set: &'s PolicySet, pipeline: &Pipeline) -> Option<&'s CohortPolicy> {
+        let role = pipeline.iteration_pattern().role();
+        let key = cohort_key(role, self.job_of(pipeline).as_deref())?;
+        find_cohort(set, &key)
     }
 
     /// Returns a process of the job of `pid` that satisfies a condition.
@@ -77,8 +84,6 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use fleet_proto::policy::CohortPolicy;
-
     use super::*;
     use crate::event::{Call, CallKind, CommInit, Event, Labels, Op, Operation, Process, Started};
     use crate::host::Identity;
@@ -160,8 +165,8 @@ mod tests {
         let both = [10, 11].map(|pid| LateProcess { pid, peer });
         assert_eq!(late(&[0, 1]), both);
         let mut examined = policy(&host, &[]);
-        examined.cohorts[0].examined_ranks = vec![0, 1];
-        assert_eq!(host.late_processes(&examined), both);
+        examined.cohorts[0].examined_ranks = vec![1];
+        assert_eq!(host.late_processes(&examined), [both[1]]);
     }
 
     #[test]

@@ -24,10 +24,11 @@ impl Host {
         pipelines.filter_map(move |(pid, pipeline)| Some((*pid, pipeline.still_ns(now_ns)?)))
     }
 
-    /// Records how many operations the GPU of a process has begun and not ended; `None` if that is unknown.
-    pub fn set_running(&mut self, pid: u32, running: Option<u64>) {
+    /// Records how many operations the GPU of a process has begun and not ended, as read since `read_ns`; `None`
+    /// if that is unknown.
+    pub fn set_running(&mut self, pid: u32, running: Option<u64>, read_ns: u64) {
         if let Some(pipeline) = self.pipelines.get_mut(&pid) {
-            pipeline.set_running(running);
+            pipeline.set_running(running, read_ns);
         }
     }
 
@@ -62,8 +63,18 @@ mod tests {
     use super::*;
     use crate::event::{Call, CallKind, CommInit, Event, Labels, Op, Operation, Process, Started};
     use crate::host::Identity;
+    use crate::signal::Value;
 
     const SECOND: u64 = 1_000_000_000;
+
+    const OPERATION: Operation = Operation {
+        op: Op::AllReduce,
+        count: 1,
+        datatype: 7,
+        comm: 1,
+        seq: None,
+        peer: None,
+    };
 
     fn call(ts_ns: u64, kind: CallKind) -> Event {
         Event::Call(Call {
@@ -95,15 +106,7 @@ mod tests {
             comm: Some(1),
         };
         host.on_event(&call(1, CallKind::CommInit(init)));
-        let operation = Operation {
-            op: Op::AllReduce,
-            count: 1,
-            datatype: 7,
-            comm: 1,
-            seq: None,
-            peer: None,
-        };
-        host.on_event(&call(SECOND, CallKind::Operation(operation)));
+        host.on_event(&call(SECOND, CallKind::Operation(OPERATION)));
         host
     }
 
@@ -115,5 +118,27 @@ mod tests {
         // Reported every four seconds; until 6 s it may be a step, and after a minute it is idle.
         let expected: Vec<u64> = (6..61).step_by(4).collect();
         assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn the_operations_that_a_gpu_is_in_are_reported_until_the_process_issues_another_one() {
+        let mut host = host();
+        let reported = |host: &mut Host, second: u64| {
+            let batch = host.tick(second * SECOND);
+            let points = batch.into_iter().flat_map(|batch| batch.resources);
+            let points = points.flat_map(|own| own.points);
+            let running = points.filter_map(|point| match point.value {
+                Value::Issued { running, .. } => Some(running),
+                _ => None,
+            });
+            running.collect::<Vec<_>>()
+        };
+        // Read before the operation was issued.
+        host.set_running(1, Some(1), SECOND);
+        assert_eq!(reported(&mut host, 6), [None]);
+        host.set_running(1, Some(1), 2 * SECOND);
+        assert_eq!(reported(&mut host, 10), [Some(1)]);
+        host.on_event(&call(11 * SECOND, CallKind::Operation(OPERATION)));
+        assert_eq!(reported(&mut host, 17), [None]);
     }
 }

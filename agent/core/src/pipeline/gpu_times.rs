@@ -29,7 +29,7 @@ impl Pipeline {
         for step in steps {
             self.step(step);
         }
-        self.progress.set_running(None);
+        self.progress.record_change(operation.ts_ns);
         self.operation_sums.record(operation);
         self.host_waits.disable();
         self.gpu.record_plugin_losses(operation.lost);

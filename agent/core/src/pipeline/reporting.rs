@@ -25,9 +25,11 @@ impl Pipeline {
         }
     }
 
-    /// Sets how many operations the GPU has begun and not ended; `None` if that is unknown.
-    pub fn set_running(&mut self, running: Option<u64>) {
-        self.progress.set_running(running);
+    /// Sets how many operations the GPU has begun and not ended, as read since `read_ns`; `None` if that is
+    /// unknown. NCCL counts wrongly after a CUDA graph was captured, and then reports ends too early.
+    pub fn set_running(&mut self, running: Option<u64>, read_ns: u64) {
+        let running = running.filter(|_| self.replaying.is_empty());
+        self.progress.set_running(running, read_ns);
     }
 
     /// Returns whether the process has issued nothing for some seconds, but not for a minute.

@@ -89,6 +89,23 @@ fn an_operation_that_never_ends_is_replaced_after_a_while_and_counted() {
 }
 
 #[test]
+fn the_operations_of_a_communicator_that_ends_are_removed_and_no_others() {
+    static POOL: Pool = Pool::new();
+    let pool = &POOL;
+    let begin_of = |comm_id: u64| {
+        let mut operation = operation(1, 2);
+        operation.record.comm_id = comm_id;
+        pool.begin(&operation, &Losses::new()).unwrap().to_bits()
+    };
+    let (aborted, other) = (begin_of(7), begin_of(8));
+    pool.started(aborted, 0, 10).unwrap();
+    pool.abandon(7, 0);
+    assert_eq!(pool.in_flight(), 1);
+    assert_eq!(pool.started(aborted, 1, 10), None);
+    assert!(pool.started(other, 0, 10).is_some());
+}
+
+#[test]
 fn handles_of_another_process_do_not_match() {
     static ONE: Pool = Pool::new();
     static OTHER: Pool = Pool::new();

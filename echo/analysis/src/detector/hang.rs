@@ -1,12 +1,13 @@
 //! Incidents about operations that never end.
 
+mod loss;
 mod sentence;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use echo_core::ids::{ClusterId, CommId, IncidentId, Rank, RoleId};
+use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
 use echo_core::model::detector_output::{
     Baseline, Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState, LostTime,
     Severity,
@@ -19,6 +20,7 @@ use crate::assembly::progress::Progress;
 use crate::hang::{Hang, HangTimeouts, Standstill, hang_of_crash, hangs};
 use crate::incident::{abandoned, incident_id};
 
+use loss::lost_time;
 use sentence::describe;
 
 /// Subject in the identifiers of these incidents.
@@ -37,12 +39,10 @@ const KEPT_MS: f64 = 60_000.0;
 /// Number of ranks that are examined in a job that hangs while no rank is named: two can be compared.
 const EXAMINED: usize = 2;
 
-/// Open hangs, one per job, each with the communicator that it was first seen in.
+/// Open hangs, one per job.
 #[derive(Debug, Default)]
 pub(super) struct HangTracker {
-    open: BTreeMap<JobKey, (CommId, Incident)>,
-    /// Ranks to be examined in jobs that hang while no rank is named.
-    examined: BTreeMap<JobKey, Vec<Rank>>,
+    open: BTreeMap<JobKey, OpenHang>,
     /// End of the time attributed for each hanging job, on the clock of the rank that waits
     /// longest.
     attributed_until: BTreeMap<JobKey, Nanos>,
@@ -50,6 +50,26 @@ pub(super) struct HangTracker {
     attributed: BTreeMap<JobKey, VecDeque<AttributedSpan>>,
     /// Time at which the first process of a job that hung has ended.
     given_up: BTreeMap<JobKey, Nanos>,
+}
+
+/// Open hang.
+#[derive(Debug)]
+struct OpenHang {
+    /// Communicator that it was first seen in.
+    comm: CommId,
+    incident: Incident,
+    /// Ranks to be examined, since no rank is named.
+    examined: Vec<Rank>,
+}
+
+impl OpenHang {
+    const fn new(comm: CommId, incident: Incident) -> Self {
+        Self {
+            comm,
+            incident,
+            examined: Vec::new(),
+        }
+    }
 }
 
 /// Span of time attributed to a hang.
@@ -104,12 +124,15 @@ impl HangTracker {
             let until = until.or_insert(incident.last_seen);
             *until = (*until).max(incident.last_seen);
         }
-        self.open = known;
+        let open = known.into_iter();
+        self.open = open
+            .map(|(job, (comm, own))| (job, OpenHang::new(comm, own)))
+            .collect();
     }
 
     /// Ranks that a job waits for.
     pub(super) fn missing(&self, job: &JobKey) -> &[Rank] {
-        let finding = self.open.get(job).map(|(_, incident)| &incident.finding);
+        let finding = self.open.get(job).map(|open| &open.incident.finding);
         match finding {
             Some(Finding::Condition(condition)) => &condition.ranks,
             Some(Finding::Culprit(_)) | None => &[],
@@ -118,13 +141,13 @@ impl HangTracker {
 
     /// Ranks of a job to be examined, since it hangs and no rank is named.
     pub(super) fn examined(&self, job: &JobKey) -> &[Rank] {
-        self.examined.get(job).map_or(&[], Vec::as_slice)
+        self.open.get(job).map_or(&[], |open| &open.examined)
     }
 
     /// Removes and returns hangs of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |job, _| !has_job(job));
-        gone.map(|(_, (_, incident))| incident).collect()
+        gone.map(|(_, open)| open.incident).collect()
     }
 
     /// Updates hangs from a job's progress at an instant of arrival time.
@@ -142,24 +165,29 @@ impl HangTracker {
             None => hangs(progress, now, timeouts),
         };
         let known = self.open.remove(job);
-        self.examined.remove(job);
-        let Some(first) = first(&found, known.as_ref().map(|(comm, _)| *comm)) else {
+        let Some(first) = first(&found, known.as_ref().map(|open| open.comm)) else {
             output
                 .incidents
-                .extend(known.map(|(_, incident)| abandoned(incident)));
+                .extend(known.map(|open| abandoned(open.incident)));
             return output;
         };
-        let known = known.map(|(_, incident)| incident);
+        let known = known.map(|open| open.incident);
         let incident = incident(job, first, &found, known.as_ref());
         if known.as_ref() != Some(&incident) {
             output.incidents.push(incident.clone());
         }
         output.lost = self.account_losses(job, progress, (first, &found), (incident.id, now));
-        if found.iter().all(|hang| hang.missing.is_empty()) {
-            let examined = first.entered.iter().take(EXAMINED).copied();
-            self.examined.insert(job.clone(), examined.collect());
-        }
-        self.open.insert(job.clone(), (first.comm, incident));
+        let comm = first.comm;
+        let is_nameless = found
+            .iter()
+            .all(|hang| hang.missing.is_empty() && hang.crash.is_none());
+        let examined = first
+            .entered
+            .iter()
+            .take(if is_nameless { EXAMINED } else { 0 });
+        let mut hang = OpenHang::new(comm, incident);
+        hang.examined.extend(examined);
+        self.open.insert(job.clone(), hang);
         output
     }
 
@@ -167,8 +195,8 @@ impl HangTracker {
     /// crash of its own.
     fn crash(&mut self, job: &JobKey, progress: &Progress, now: Nanos) -> Option<Hang> {
         let first = progress.ended().map(|(_, end)| end.at).min()?;
-        if let Some((_, known)) = self.open.get(job)
-            && is_hang(known)
+        if let Some(open) = self.open.get(job)
+            && is_hang(&open.incident)
         {
             self.given_up.insert(job.clone(), first);
         }
@@ -265,12 +293,11 @@ impl HangTracker {
         self.attributed_until.remove(job);
         self.attributed.remove(job);
         self.given_up.remove(job);
-        self.examined.remove(job);
         let mut output = DetectorOutput::default();
         let over = self.open.remove(job);
         output
             .incidents
-            .extend(over.map(|(_, incident)| abandoned(incident)));
+            .extend(over.map(|open| abandoned(open.incident)));
         output
     }
 }
@@ -314,7 +341,8 @@ fn incident(job: &JobKey, hang: &Hang, found: &[Hang], known: Option<&Incident>)
         cohort: Arc::from(cohort.to_string()),
         finding: Finding::Condition(Condition {
             ranks: missing.into_iter().collect(),
-            is_standstill: hang.standstill == Some(Standstill::Unexplained),
+            is_standstill: hang.standstill.is_some(),
+            is_explained: hang.standstill != Some(Standstill::Unexplained),
             detail: detail.clone(),
             ..Condition::new(kind)
         }),
@@ -338,44 +366,4 @@ fn incident(job: &JobKey, hang: &Hang, found: &[Hang], known: Option<&Incident>)
         reason: detail,
         inputs: None,
     }
-}
-
-/// Loss of a hanging job's ranks in an interval: all of it, and the part lost by ranks waiting in
-/// the operation.
-fn lost_time(
-    incident: IncidentId,
-    cluster: &ClusterId,
-    interval: Window,
-    progress: &Progress,
-    found: &[Hang],
-) -> Vec<LostTime> {
-    let missing = found.iter().flat_map(|hang| &hang.missing).copied();
-    let missing: BTreeSet<Rank> = missing.collect();
-    let waiting = found
-        .iter()
-        .flat_map(|hang| hang.entered.iter().chain(&hang.links));
-    let held: BTreeSet<Rank> = waiting.chain(&missing).copied().collect();
-    let mut groups = BTreeMap::new();
-    for rank in held {
-        let Some(origin) = progress.origin(rank) else {
-            continue;
-        };
-        let group = (origin.node.clone(), origin.gpu_model.clone());
-        let (n_ranks, n_waiting): &mut (u32, u32) = groups.entry(group).or_default();
-        *n_ranks += 1;
-        *n_waiting += u32::from(!missing.contains(&rank));
-    }
-    let row = |((node, gpu_model), (n_ranks, n_waiting))| LostTime {
-        incident,
-        cluster: cluster.clone(),
-        node,
-        gpu_model,
-        interval,
-        n_ranks,
-        iterations: 0.0,
-        lost_gpu_ms: interval.millis() * f64::from(n_ranks),
-        peer_wait_gpu_ms: Some(interval.millis() * f64::from(n_waiting)),
-        saved_gpu_ms: 0.0,
-    };
-    groups.into_iter().map(row).collect()
 }

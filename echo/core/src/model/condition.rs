@@ -12,9 +12,11 @@ pub struct Condition {
     /// Affected ranks: those missing from a hang, those of the overloaded stage. Empty if all are
     /// affected.
     pub ranks: Vec<Rank>,
-    /// True if no rank progresses although none is behind the others, and the reason is unknown: the ranks
-    /// of a hang that do not wait may have entered its operation.
+    /// True if no rank progresses although none is behind the others.
     pub is_standstill: bool,
+    /// True if it is known that these ranks are the reason. At a standstill, ranks that do not wait may have
+    /// entered the operation of the hang.
+    pub is_explained: bool,
     /// Details beyond the kind; may be empty.
     pub detail: String,
 }
@@ -27,6 +29,7 @@ impl Condition {
             node: None,
             ranks: Vec::new(),
             is_standstill: false,
+            is_explained: true,
             detail: String::new(),
         }
     }

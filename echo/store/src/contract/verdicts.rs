@@ -104,6 +104,7 @@ async fn an_incident_is_read_as_it_was_stored() {
                 node: (kind == ConditionKind::UnhealthyNode).then(|| "node-3".parse().unwrap()),
                 ranks: [0, 9, 4_000_000_000].map(Rank::new).to_vec(),
                 is_standstill: kind == ConditionKind::Hang,
+                is_explained: kind == ConditionKind::Stall,
                 detail: "stage 3".to_owned(),
             });
         })

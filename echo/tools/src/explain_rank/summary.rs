@@ -121,7 +121,7 @@ fn is_hang(condition: &Condition) -> bool {
 fn in_hang(hang: &Condition, rank: u32) -> String {
     let is_open = hang.lifecycle.is_open();
     let is_named = hang.ranks.contains(&rank);
-    let does = match (is_named && !hang.standstill, is_open) {
+    let does = match (is_named && hang.explained, is_open) {
         (true, true) => "keeps its job waiting",
         (true, false) => "kept its job waiting",
         (false, true) => "is part of a job that does not progress",

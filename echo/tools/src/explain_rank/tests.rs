@@ -143,9 +143,10 @@ async fn a_rank_that_is_held_back_is_not_named() {
 }
 
 /// The job in a hang in which all ranks wait for rank 2.
-async fn context_with_hang() -> ToolContext {
+async fn context_with_hang(is_explained: bool) -> ToolContext {
     let hang = Condition {
         ranks: vec![Rank::new(2)],
+        is_explained,
         ..Condition::new(ConditionKind::Hang)
     };
     context_with_incident(Incident {
@@ -158,7 +159,7 @@ async fn context_with_hang() -> ToolContext {
 
 #[tokio::test]
 async fn a_hang_names_the_rank_that_keeps_its_job_waiting_with_the_evidence_of_its_host() {
-    let answer = explain(&context_with_hang().await, 2).await;
+    let answer = explain(&context_with_hang(true).await, 2).await;
     let expected = "It keeps its job waiting since 2026-";
     assert!(answer.summary.contains(expected), "{}", answer.summary);
     assert!(!answer.summary.contains("No incident names it"));
@@ -168,10 +169,17 @@ async fn a_hang_names_the_rank_that_keeps_its_job_waiting_with_the_evidence_of_i
 
 #[tokio::test]
 async fn a_rank_that_waits_in_a_hang_is_told_for_which_one() {
-    let answer = explain(&context_with_hang().await, 1).await;
     let expected = "It is part of a job that does not progress since 2026-";
+    let answer = explain(&context_with_hang(true).await, 1).await;
     assert!(answer.summary.contains(expected), "{}", answer.summary);
     assert!(answer.summary.contains("rank 2 did not"));
+    // It does not wait itself, but may have entered the operation.
+    let unexplained = explain(&context_with_hang(false).await, 2).await;
+    assert!(
+        unexplained.summary.contains(expected),
+        "{}",
+        unexplained.summary
+    );
 }
 
 #[tokio::test]

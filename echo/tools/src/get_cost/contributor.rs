@@ -81,7 +81,7 @@ fn cause(incident: &Incident, presence: &Presence) -> Option<(Option<String>, u3
     if let Some(culprit) = culprit(incident) {
         return Some((Some(culprit.node.to_string()), culprit.rank.value()));
     }
-    let hang = hang(incident).filter(|hang| !hang.is_standstill)?;
+    let hang = hang(incident).filter(|hang| hang.is_explained)?;
     let [rank] = hang.ranks.as_slice() else {
         return None;
     };

@@ -162,11 +162,16 @@ async fn no_more_gpus_are_lost_than_report() {
 
 #[tokio::test]
 async fn the_loss_of_a_hang_is_booked_on_the_only_rank_that_it_waits_for() {
-    for (ranks, booked) in [(vec![2], Some(2)), (vec![1, 2], None)] {
+    for (ranks, is_explained, booked) in [
+        (vec![2], true, Some(2)),
+        (vec![1, 2], true, None),
+        (vec![2], false, None),
+    ] {
         let context = empty();
         context.store.append(batch(0..4, 0..=600)).await.unwrap();
         let waits_for = Condition {
             ranks: ranks.into_iter().map(Rank::new).collect(),
+            is_explained,
             ..Condition::new(ConditionKind::Hang)
         };
         let hang = Incident {

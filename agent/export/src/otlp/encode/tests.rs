@@ -238,6 +238,8 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
     assert!(format!("{waiting:?}").contains("7500.0"), "{waiting:?}");
     let stopped = &map(&total.data_points[0].attributes)["fleet.stopped"];
     assert!(format!("{stopped:?}").contains("true"), "{stopped:?}");
+    let running = &map(&total.data_points[0].attributes)["fleet.running_operations"];
+    assert!(format!("{running:?}").contains("(1)"), "{running:?}");
     let signal = &map(&total.data_points[0].attributes)["fleet.exit_signal"];
     assert!(format!("{signal:?}").contains("(9)"), "{signal:?}");
     assert!(map(&increase.data_points[0].attributes).contains_key("fleet.iterations"));

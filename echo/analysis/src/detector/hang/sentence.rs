@@ -82,17 +82,20 @@ fn standstill(hang: &Hang, known: &Standstill, n_ranks: usize) -> String {
         Standstill::Orders(_) | Standstill::StuckGpus => n_ranks,
         Standstill::Unexplained | Standstill::Idle => hang.entered.len(),
     };
+    let (gpus, are) = match hang.missing.len() {
+        1 => ("GPU", "is"),
+        _ => ("GPUs", "are"),
+    };
     let reason = match known {
         Standstill::Orders(orders) => format!("; {orders}"),
-        Standstill::StuckGpus => {
-            let (gpus, are) = match hang.missing.len() {
-                1 => ("GPU", "is"),
-                _ => ("GPUs", "are"),
-            };
-            format!("; the {gpus} of {missing} {are} in no operation, the others are in one")
-        }
-        Standstill::Unexplained | Standstill::Idle if hang.missing.is_empty() => String::new(),
-        Standstill::Unexplained | Standstill::Idle => format!("; not waiting: {missing}"),
+        Standstill::StuckGpus => format!(
+            "; the {gpus} of {missing} {are} in no NCCL operation, those of the other ranks are in one"
+        ),
+        Standstill::Idle => format!(
+            "; not waiting: {missing}, whose {gpus} {are} in no NCCL operation, while those of the others are in one"
+        ),
+        Standstill::Unexplained if hang.missing.is_empty() => String::new(),
+        Standstill::Unexplained => format!("; not waiting: {missing}"),
     };
     format!(
         "no rank has progressed beyond operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}{reason}",

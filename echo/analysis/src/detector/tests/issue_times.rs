@@ -100,16 +100,16 @@ fn incident_if_running(running: impl Fn(u32) -> Option<u64>, polls: Option<u32>)
     detector().observe(&events).incidents.pop().unwrap()
 }
 
-fn is_standstill(incident: &Incident) -> bool {
-    condition(incident).unwrap().is_standstill
+fn is_explained(incident: &Incident) -> bool {
+    condition(incident).unwrap().is_explained
 }
 
 #[test]
 fn of_ranks_that_all_wait_the_one_whose_gpu_is_in_no_operation_is_named() {
     let incident = incident_if_running(|rank| Some(u64::from(rank != 5)), None);
     assert_eq!(ranks(&incident), [5]);
-    assert!(!is_standstill(&incident));
-    let why = "8 of 8 ranks wait for their GPUs; the GPU of rank 5 is in no operation, the others are in one";
+    assert!(is_explained(&incident));
+    let why = "8 of 8 ranks wait for their GPUs; the GPU of rank 5 is in no NCCL operation, those of the other ranks are in one";
     assert!(incident.reason.ends_with(why), "{}", incident.reason);
 }
 #[test]
@@ -123,7 +123,7 @@ fn if_all_gpus_are_in_an_operation_or_most_are_not_or_one_is_unknown_no_rank_is_
     for running in cases {
         let incident = incident_if_running(running, None);
         assert_eq!(ranks(&incident), [0_u32; 0], "{}", incident.reason);
-        assert!(is_standstill(&incident));
+        assert!(!is_explained(&incident));
         let why = "8 of 8 ranks wait for their GPUs";
         assert!(incident.reason.ends_with(why), "{}", incident.reason);
     }
@@ -133,12 +133,12 @@ fn if_all_gpus_are_in_an_operation_or_most_are_not_or_one_is_unknown_no_rank_is_
 fn a_rank_that_polls_while_its_gpu_is_in_an_operation_is_not_named() {
     let polls = |running: fn(u32) -> Option<u64>| {
         let incident = incident_if_running(running, Some(3));
-        (ranks(&incident), is_standstill(&incident))
+        (ranks(&incident), is_explained(&incident))
     };
-    assert_eq!(polls(|_| None), (vec![3], true));
-    assert_eq!(polls(|_| Some(1)), (vec![], true));
-    assert_eq!(polls(|rank| Some(u64::from(rank != 5))), (vec![5], false));
-    assert_eq!(polls(|rank| Some(u64::from(rank != 3))), (vec![3], false));
+    assert_eq!(polls(|_| None), (vec![3], false));
+    assert_eq!(polls(|_| Some(1)), (vec![], false));
+    assert_eq!(polls(|rank| Some(u64::from(rank != 5))), (vec![5], true));
+    assert_eq!(polls(|rank| Some(u64::from(rank != 3))), (vec![3], true));
 }
 
 #[test]

@@ -123,6 +123,10 @@ fn finding_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, 
             row.condition()
                 .is_some_and(|condition| condition.is_standstill)
         })
+        .bool("explained", |row| {
+            row.condition()
+                .is_some_and(|condition| condition.is_explained)
+        })
 }
 
 fn judgement_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, VerdictRow<'c>> {
@@ -230,6 +234,7 @@ impl Row<'_> {
                 node: self.maybe_id("node")?,
                 ranks: self.list("ranks")?.into_iter().map(Rank::new).collect(),
                 is_standstill: self.bool("standstill")?,
+                is_explained: self.bool("explained")?,
                 detail: self.maybe_text("finding_reason")?.unwrap_or("").to_owned(),
             }));
         }
