@@ -113,6 +113,22 @@ fn of_ranks_that_all_wait_the_one_whose_gpu_is_in_no_operation_is_named() {
     assert!(incident.reason.ends_with(why), "{}", incident.reason);
 }
 #[test]
+fn half_of_the_ranks_can_be_named_and_a_stopped_rank_does_not_wait() {
+    let half = incident_if_running(|rank| Some(u64::from(rank < 4)), None);
+    assert_eq!(ranks(&half), [4, 5, 6, 7]);
+    let mut events = reports((4, 60), &[1], |_, _| (100, 1_000.0));
+    for stored in &mut events {
+        if stored.event.origin.rank.unwrap().rank().value() == 3 {
+            let attrs = stored.event.attrs.trim_end_matches('}');
+            let (stopped, running) = (attribute::STOPPED, attribute::RUNNING);
+            stored.event.attrs = Arc::from(format!(r#"{attrs},"{stopped}":true,"{running}":1}}"#));
+        }
+    }
+    let stopped = detector().observe(&events).incidents.pop().unwrap();
+    assert_eq!(ranks(&stopped), [3]);
+}
+
+#[test]
 fn if_all_gpus_are_in_an_operation_or_most_are_not_or_one_is_unknown_no_rank_is_named() {
     let cases: [fn(u32) -> Option<u64>; 4] = [
         |_| Some(0),
