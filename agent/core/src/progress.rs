@@ -82,8 +82,8 @@ impl Progress {
         self.running = None;
     }
 
-    /// Sets how many operations the GPU has begun and not ended, as read since `read_ns`; `None` if that is
-    /// unknown.
+    /// Sets how many operations the GPU has begun and not ended; `None` if that is unknown. `read_ns` is the time of
+    /// the first of the readings that agree, nanoseconds: a count from before the last change is dropped.
     pub fn set_running(&mut self, running: Option<u64>, read_ns: u64) {
         self.running = running.filter(|_| read_ns > self.changed_ns);
     }

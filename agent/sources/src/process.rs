@@ -155,7 +155,7 @@ impl Processes {
         })
     }
 
-    /// Returns a part of the memory of a process.
+    /// Returns so many bytes of the memory of a process; an error if they cannot be read, as after its end.
     pub fn memory(&self, pid: u32, address: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let mut memory = vec![0; bytes];
         File::open(self.path(pid, "mem"))?.read_exact_at(&mut memory, address)?;

@@ -15,7 +15,7 @@ pub struct InFlightTable {
 }
 
 impl InFlightTable {
-    /// Reads the operations. A process that hangs can block this.
+    /// Reads the operations; an error if the memory cannot be read. A process that hangs can block this.
     pub fn read(&self, processes: &Processes) -> io::Result<InFlight> {
         let memory = processes.memory(self.pid, self.slots.address, self.slots.bytes)?;
         Ok(InFlight(OperationInFlight::parse(&memory).collect()))
