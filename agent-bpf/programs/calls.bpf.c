@@ -450,7 +450,7 @@ static __always_inline int enter(struct pt_regs *regs)
 	 * left from a call that never returned. */
 	if (outer && outer->cookie != cookie)
 		return 0;
-	if (follows_threads && !call.is_foreign && !(flags & FLAG_RUNTIME))
+	if (follows_threads && !(flags & FLAG_RUNTIME))
 		follow_thread(pid_tgid, flags & FLAG_WAITS);
 	if (flags & (FLAG_SIZE_PACKED | FLAG_SIZE_APART | FLAG_SIZE_BEHIND))
 		sample_launch(regs, tgid, flags);
@@ -542,7 +542,7 @@ static __always_inline int leave(struct pt_regs *regs)
 		comm = read_new_comm(pid_tgid >> 32, call, RESULT(regs));
 	if (!(flags & FLAG_QUIET) && !call->is_foreign && !(flags & FLAG_WAITS && duration_ns < min_wait_ns))
 		submit_call(call, pid_tgid, comm, RESULT(regs), duration_ns);
-	if (follows_threads && flags & FLAG_WAITS && !call->is_foreign)
+	if (follows_threads && flags & FLAG_WAITS)
 		follow_thread(pid_tgid, false);
 	/* Last, so that a call is always in this map, in the ring, or in both. */
 	bpf_map_delete_elem(&in_flight, &key);

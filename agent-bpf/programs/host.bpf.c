@@ -24,6 +24,19 @@ struct inode {
 
 struct file {
 	struct inode *f_inode;
+	void *private_data;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+	unsigned short skc_family;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sock_common __sk_common;
+} __attribute__((preserve_access_index));
+
+struct socket {
+	struct sock *sk;
 } __attribute__((preserve_access_index));
 
 struct fdtable {
@@ -162,7 +175,7 @@ struct process {
 	u32 last_caller;
 	u64 since_ns;	/* when the last one was blocked, 0 while one is awake */
 	u32 reason;
-	u32 unused;
+	u32 last_outside; /* that was blocked last for another reason than a lock */
 };
 
 struct {
@@ -240,14 +253,23 @@ static __always_inline struct process *process_of(u32 tgid)
 	return process;
 }
 
+/* Returns a blocked thread of a process; 0 if it is not blocked any more. */
+static __always_inline struct thread *blocked_thread(u32 tid, u32 tgid)
+{
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	return thread && thread->tgid == tgid && thread->counted == THREAD_BLOCKED ? thread : 0;
+}
+
 /* A process waits while all of its threads that call the libraries are blocked: one that waits for
  * another one of them loses no time. The reason is that of the thread that called last, which the
- * others wait for. */
+ * others wait for. If that one waits for a lock or a condition, it may wait for another one of these
+ * threads, which then is blocked for the reason that counts: the thread of the backward pass waits for
+ * work while the first thread sleeps. */
 static __always_inline void count_blocked(u32 tid, struct thread *thread, u64 now_ns)
 {
 	struct process *process = process_of(thread->tgid);
-	struct thread *caller;
-	u32 last;
+	struct thread *caller, *outside;
 
 	if (!process)
 		return;
@@ -257,11 +279,15 @@ static __always_inline void count_blocked(u32 tid, struct thread *thread, u64 no
 	if (thread->has_called)
 		process->last_caller = tid;
 	thread->has_called = false;
+	if (thread->reason != DELAY_LOCK)
+		process->last_outside = tid;
 	if (process->awake > 0)
 		return;
-	last = process->last_caller;
-	caller = bpf_map_lookup_elem(&threads, &last);
-	process->reason = caller && caller->tgid == thread->tgid ? caller->reason : thread->reason;
+	caller = blocked_thread(process->last_caller, thread->tgid);
+	process->reason = caller ? caller->reason : thread->reason;
+	outside = blocked_thread(process->last_outside, thread->tgid);
+	if (process->reason == DELAY_LOCK && outside)
+		process->reason = outside->reason;
 	process->since_ns = now_ns;
 }
 
@@ -415,6 +441,15 @@ static __always_inline void name_running(struct cpu_state *state, struct task_st
 #define FILE_BLOCK 0060000
 #define FILE_REGULAR 0100000
 #define FILE_SOCKET 0140000
+#define FAMILY_LOCAL 1 /* AF_UNIX */
+
+/* Both ends of a local socket are on this host, as those of a pipe are. */
+static __always_inline u32 socket_reason(struct file *file)
+{
+	struct socket *socket = BPF_CORE_READ(file, private_data);
+
+	return BPF_CORE_READ(socket, sk, __sk_common.skc_family) == FAMILY_LOCAL ? DELAY_PIPE : DELAY_NETWORK;
+}
 
 static __always_inline u32 file_reason(struct task_struct *task, u32 fd)
 {
@@ -428,7 +463,7 @@ static __always_inline u32 file_reason(struct task_struct *task, u32 fd)
 	case FILE_FIFO:
 		return DELAY_PIPE;
 	case FILE_SOCKET:
-		return DELAY_NETWORK;
+		return socket_reason(file);
 	case FILE_BLOCK:
 	case FILE_REGULAR:
 		return DELAY_BLOCK_IO;
@@ -488,6 +523,7 @@ static __always_inline u32 syscall_reason(struct task_struct *task, int syscall,
 #ifdef __NR_epoll_wait
 	case __NR_epoll_wait:
 #endif
+		return DELAY_NETWORK;
 	case __NR_connect:
 	case __NR_accept:
 	case __NR_accept4:
@@ -497,7 +533,7 @@ static __always_inline u32 syscall_reason(struct task_struct *task, int syscall,
 	case __NR_recvmsg:
 	case __NR_sendmmsg:
 	case __NR_recvmmsg:
-		return DELAY_NETWORK;
+		return file_reason(task, first);
 	case __NR_pread64:
 	case __NR_pwrite64:
 	case __NR_preadv:

@@ -1,16 +1,20 @@
 // One process that uses a GPU alone, without NCCL.
 //
-//   alone CALLS GATE
+//   alone CALLS GATE [KIND:MS [FROM]]
 //
 // When the file GATE is there, it allocates CALLS times, each time for 20 to 1010 microseconds, copies and launches, and
 // measures each allocation itself. Prints `CALLS P50 P95 P99 LONGEST`, the durations of the allocations in nanoseconds.
+// With a delay (`delay.h`), it computes for 2 ms and waits for the GPU CALLS times instead, and is delayed each time, once the
+// file FROM is there if it is given.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <string.h>
 #include <unistd.h>
+#include "delay.h"
 
 typedef struct {
 	unsigned x, y, z;
@@ -39,6 +43,22 @@ static void *find(void *library, const char *name)
 	return symbol;
 }
 
+static int run_delayed(int calls, const char *text, const char *from, int (*synchronize)(void *))
+{
+	struct delay delay = {0}, computing = {.kind = "spin", .ms = 2};
+	if (sscanf(text, "%15[a-z]:%lf", delay.kind, &delay.ms) != 2 || delay_open(&delay))
+		return 2;
+	for (int call = 0; call < calls; call++) {
+		delay_step(&computing);
+		synchronize(NULL);
+		if (!from || !access(from, F_OK))
+			delay_step(&delay);
+		else
+			usleep(1000);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3)
@@ -62,6 +82,9 @@ int main(int argc, char **argv)
 
 	while (access(argv[2], F_OK))
 		usleep(1000);
+	if (argc > 3)
+		return run_delayed(calls, argv[3], argc > 4 ? argv[4] : NULL,
+				   (int (*)(void *))find(cudart, "cudaStreamSynchronize"));
 	for (int call = 0; call < calls; call++) {
 		// An odd step, so that short and long calls alternate.
 		size_t bytes = 20000 + call * 37 % 100 * 10000;

@@ -99,6 +99,8 @@ pub struct ResourcePoints {
 pub struct ResourceReport {
     /// The process.
     pub resource: Resource,
+    /// Name of its program, if known: that of its executable, or of the script that an interpreter runs.
+    pub program: Option<String>,
     /// The report.
     pub report: ProcessReport,
 }

@@ -50,10 +50,10 @@ pub enum Counted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Observed {
     /// Those that call NCCL or RCCL
-    #[default]
     Nccl,
     /// Also those that call CUDA or HIP only, at most 128 of them; they have no rank and are never
     /// called stragglers
+    #[default]
     Gpu,
 }
 
@@ -148,7 +148,7 @@ pub struct WatchArgs {
     #[arg(
         long,
         value_name = "WHICH",
-        default_value = "nccl",
+        default_value = "gpu",
         env = "FLEET_AGENT_PROCESSES"
     )]
     pub processes: Observed,

@@ -251,7 +251,10 @@ impl Agent {
     }
 
     async fn send(&mut self, batch: Option<Batch>) {
-        if let Some(batch) = batch {
+        if let Some(mut batch) = batch {
+            for report in &mut batch.reports {
+                report.program = self.processes.program(report.resource.pid);
+            }
             self.self_metrics.record_points(batch.n_points() as u64);
             self.outbox.send(batch).await;
         }

@@ -162,6 +162,80 @@ fn a_process_without_a_rank_that_allocates_in_its_loop_is_explained() {
     assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
 }
 
+/// Starts a process without a rank that computes and waits for the GPU, with a delay.
+fn delayed_alone(gpu: &Gpu, wrapper: &[String], delay: &[&str]) -> Job {
+    fs::write(gpu.gate("go"), "").unwrap();
+    let program = gpu.path().join("alone").display().to_string();
+    let words = [wrapper, &[program]].concat();
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .arg("1000000")
+        .arg(gpu.gate("go"))
+        .args(delay)
+        .env("LD_LIBRARY_PATH", gpu.path());
+    gpu.start(std::iter::once((0, command)), 1)
+}
+
+#[test]
+#[needs(PROBES)]
+fn the_task_that_takes_the_cpu_of_a_process_without_a_rank_is_explained() {
+    let gpu = Gpu::new();
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let alone = delayed_alone(&gpu, &pinned_to(0), &["spin:20"]);
+    let pid = alone.pids()[0];
+    let live = Watching::start(&["trace"]);
+    live.find("the hog", |report| {
+        let is_own = report["pid"] == pid && report["rank"] == Value::Null;
+        let chain = chain(&report, "cpu_contention").filter(|_| is_own)?;
+        time_of_hog(chain)
+    });
+    live.stop();
+    drop(alone);
+}
+
+#[test]
+#[needs(PROBES)]
+fn a_lock_that_a_process_without_a_rank_begins_to_wait_for_is_explained() {
+    let gpu = Gpu::new();
+    let from = gpu.gate("delay_from");
+    let delay = ["lock:10", from.to_str().unwrap()];
+    let alone = delayed_alone(&gpu, &undisturbed(), &delay);
+    let pid = alone.pids()[0];
+    let live = Watching::start(&["trace"]);
+    let mut healthy = 0;
+    live.find("its past", |report| {
+        healthy += u32::from(report["pid"] == pid);
+        assert!(chain(&report, "lock").is_none(), "{report:#}");
+        (healthy == 5).then_some(())
+    });
+    fs::write(&from, "").unwrap();
+    live.find("the lock", |report| {
+        let is_own = report["pid"] == pid;
+        chain(&report, "lock").filter(|_| is_own).cloned()
+    });
+    live.stop();
+    drop(alone);
+}
+
+/// The second thread of a rank called last and waits for work, as that of a backward pass does, while
+/// the first one waits for another process.
+#[test]
+#[needs(PROBES)]
+fn a_pipe_is_explained_beside_a_thread_that_waits_for_work() {
+    let gpu = Gpu::new();
+    let options = ["step=15", "backward=5", "delay=0:pipe:10"];
+    let job = job(&gpu, &[], &options);
+    let explained = explained(&gpu, &job, "pipe");
+    job.issued();
+    explained.chain("pipe");
+    assert!(
+        chain(&explained.report, "lock").is_none(),
+        "{:#}",
+        explained.report
+    );
+}
+
 /// All ranks wait for a lock most of the time: in each step the first thread waits for the other
 /// one, which waits for work otherwise. Rank 0 waits for a third one a tenth of its time.
 #[test]

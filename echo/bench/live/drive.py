@@ -4,12 +4,15 @@
 
 BIN has fleet-echo, fleet-agent and libfleet_nccl_profiler.so. A loop of job.py is healthy first; then its
 faults follow one another, with healthy pauses. Options: `bare` (no profiler plugin), `healthy` (no
-fault), or faults, each FAULT@RANK[*STRENGTH]: sleep (of the data set; strength in steps), cpu (one core
-shared with three busy loops), neighbour (a process computes on the GPU), stop (stopped by signals for
-STRENGTH seconds of every 1.5), gc (garbage collections),
-everyone (sleep, on all ranks). Without faults given, one of the plans of three
-is chosen by the position of the loop. OUT gets result.json, recordings as blocks (blocks.tar) and,
-without the plugin or with the option `raw`, as they are. No loop begins after LIMIT_S seconds (500).
+fault), `clips` (each fault is recorded by itself, with 6 s before it), or faults, each
+FAULT@RANK[*STRENGTH]: sleep (of the data set; strength in steps), cpu (one core shared with three busy
+loops), neighbour (a process computes on the GPU), stop (stopped by signals for STRENGTH seconds of every
+1.5), everyone (sleep, on all ranks), or what the data set does instead of sleeping, by its name in
+job.py's SLOW: gc, decode, copy, alloc, recapture, lock, disk. Without faults given, one of the plans of
+three is chosen by the position of the loop. A loop whose name begins with `engine` is a process per GPU
+that has no rank and no NCCL. OUT gets result.json, recordings as blocks (blocks.tar) and, without the
+plugin or with the option `raw`, as they are. No loop begins after LIMIT_S seconds (500). PHASES_S has
+the seconds before the first fault, of a fault, between two, and after the last one.
 """
 import json
 import os
@@ -23,9 +26,10 @@ import threading
 import time
 import urllib.request
 
-HERE = pathlib.Path(__file__).parent
+HERE, SCRATCH = pathlib.Path(__file__).parent, pathlib.Path("/dev/shm/echo")
 WORLD = int(os.environ.get("WORLD", "4"))
-HEALTHY_S, FAULT_S, PAUSE_S, AFTER_S = 14, 20, 8, 14  # agents send every 5 s
+# Agents send every 5 s, and what processes lose time to every 10 s, compared with three such periods.
+HEALTHY_S, FAULT_S, PAUSE_S, AFTER_S = (int(s) for s in os.environ.get("PHASES_S", "14,20,8,14").split(","))
 HTTP = 18081
 LIMIT_S = float(os.environ.get("LIMIT_S", "500"))
 
@@ -60,7 +64,8 @@ class Fault:
         self.undo = []
 
     def begin(self):
-        getattr(self, self.kind)()
+        begin = getattr(self, self.kind, None)
+        begin() if begin else self.flag("sleep", self.kind)
 
     def end(self):
         for undo in self.undo:
@@ -78,9 +83,6 @@ class Fault:
         text = f"{self.strength * self.job.step_s():.6f}"
         for rank in range(WORLD):
             self.flag("sleep", text, rank)
-
-    def gc(self):
-        self.flag("sleep", "gc")
 
     def neighbour(self):
         self.flag("neighbour")
@@ -126,7 +128,7 @@ class Job:
 
     def __init__(self, text, index, binaries):
         self.name, *options = text.split(":")
-        self.text, self.bare, self.raw = text, "bare" in options, "raw" in options
+        self.text, self.bare, self.raw, self.clips = text, "bare" in options, "raw" in options, "clips" in options
         faults = [one for one in options if "@" in one] or PLANS[index % len(PLANS)]
         self.faults = [] if "healthy" in options else [Fault(one, self) for one in faults]
         self.faults = [one for one in self.faults if one.rank < WORLD]
@@ -134,13 +136,18 @@ class Job:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         environment = {
-            **os.environ, "FAULTS": str(self.folder), "WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(29500 + index), "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "false"}
+            **os.environ, "FAULTS": str(self.folder), "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "false"}
         environment.pop("LD_LIBRARY_PATH", None)
         if not self.bare:
             environment["NCCL_PROFILER_PLUGIN"] = str(binaries / "libfleet_nccl_profiler.so")
         self.log = open(self.folder / "log", "w")
-        self.ranks = [self.spawn(["job.py", self.name], environment | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(WORLD)]
+        self.is_engine = self.name.startswith("engine")
+        launcher = {"WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29500 + index)}
+
+        def identity(rank):
+            return {"GPU": str(rank)} if self.is_engine else launcher | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+
+        self.ranks = [self.spawn(["job.py", self.name], environment | identity(r)) for r in range(WORLD)]
         gpus = {one.rank for one in self.faults if one.kind == "neighbour"}
         self.neighbours = [self.spawn(["neighbour.py", str(gpu)], environment) for gpu in gpus]
 
@@ -170,12 +177,16 @@ def ask(tool, **arguments):
         return json.load(answer)
 
 
-def explained(rank):
-    """What an operator reads about a rank."""
+def explained(job, fault, since):
+    """What an operator reads about the process that has the fault."""
+    pid, window = job.ranks[fault.rank].pid, {"from": int(1000 * (since + time.time() - now())), "to": int(1000 * time.time())}
     try:
-        return ask("fleet.cluster.explain_rank", rank=rank)
+        answers = {name: ask(f"fleet.host.{name}", pid=pid, **window) for name in ("get_causal_chains", "get_trace_stats", "get_stacks")}
+        if not job.is_engine:
+            answers["explain_rank"] = ask("fleet.cluster.explain_rank", rank=fault.rank)
+        return answers
     except OSError as error:
-        return str(error)
+        return f"{error}: {error.read().decode() if hasattr(error, 'read') else ''}"
 
 
 def start(binaries, scratch):
@@ -262,23 +273,33 @@ def play(job, binaries, scratch):
 
         phase("healthy", HEALTHY_S)
         for number, fault in enumerate(job.faults):
+            if job.clips:
+                name = f"{number}-{fault.kind}{fault.rank}"
+                clip = subprocess.Popen([str(binaries / "fleet-agent"), "record", str(scratch / f"clip-{job.name}-{name}.jsonl.gz")],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(6)
             fault.begin()
             phase(fault.text, FAULT_S)
-            result["phases"][-1]["explained"] = explained(fault.rank)
+            if job.clips:
+                clip.send_signal(signal.SIGINT)
+                clip.wait()
+            result["phases"][-1]["explained"] = explained(job, fault, result["phases"][-1]["since"])
             fault.end()
             phase("healthy", PAUSE_S if number + 1 < len(job.faults) else AFTER_S)
         if not job.faults:
             phase("healthy", 46)
         result["alive"] = job.alive()
-        result["outliers"] = ask("fleet.cluster.find_outlier_nodes")
-        result["cost"] = ask("fleet.cluster.get_cost")
-        unix_ms = lambda instant: int(1000 * (instant + result["unix_minus_monotonic"]))
-        for one, after in zip(result["phases"][1::2], result["phases"][2::2]):
-            one["cost"] = ask("fleet.cluster.get_cost", **{"from": unix_ms(one["since"]), "to": unix_ms(after["until"])})
+        if not job.is_engine:
+            result["outliers"] = ask("fleet.cluster.find_outlier_nodes")
+            result["cost"] = ask("fleet.cluster.get_cost")
+            unix_ms = lambda instant: int(1000 * (instant + result["unix_minus_monotonic"]))
+            for one, after in zip(result["phases"][1::2], result["phases"][2::2]):
+                one["cost"] = ask("fleet.cluster.get_cost", **{"from": unix_ms(one["since"]), "to": unix_ms(after["until"])})
         over.set()
         watcher.join()
     result["agent"], result["server"] = metrics(19464), metrics(HTTP)
-    log = steps(job.folder)
+    # Each engine has a pace of its own.
+    log = steps(job.folder, job.faults[0].rank if job.is_engine and job.faults else 0)
     usual = None
     for one in result["phases"]:
         per_unit, units = pace(log, one["since"] + (1.5 if one["name"] == "healthy" else 0), one["until"])
@@ -317,13 +338,15 @@ def main(out, binaries, loops):
         # The next job imports its libraries meanwhile.
         has_next = index + 1 < len(loops) and now() - begun < LIMIT_S
         job, next_job = next_job, Job(loops[index + 1], index + 1, binaries) if has_next else None
-        result = play(job, binaries, pathlib.Path("/dev/shm/echo"))
+        result = play(job, binaries, SCRATCH)
         results.append(result)
         (out / "result.json").write_text(json.dumps(results))
         print(text, "failed" if "failed" in result else [(p["name"], p.get("lost_gpu_s")) for p in result["phases"]], flush=True)
+        for clip in SCRATCH.glob("clip-*"):
+            shutil.move(clip, out / clip.name)
         recording = pathlib.Path(f"/dev/shm/{index}.jsonl.gz")
-        if "failed" not in result and pathlib.Path("/dev/shm/echo/all.jsonl.gz").exists():
-            shutil.move("/dev/shm/echo/all.jsonl.gz", recording)
+        if "failed" not in result and (SCRATCH / "all.jsonl.gz").exists():
+            shutil.move(SCRATCH / "all.jsonl.gz", recording)
             if job.bare or job.raw:
                 # Without GPU times there are no sums of them; the calls are the recording.
                 shutil.copy(recording, out / f"{index}.jsonl.gz")

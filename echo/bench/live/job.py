@@ -1,14 +1,16 @@
 """One rank of a training or inference loop: job.py KIND, with the environment of torchrun.
 
 Loops are written with the public interfaces of PyTorch. The data set of a rank sleeps for as many
-seconds as the file FAULTS/sleep-RANK says, so a fault comes from outside. The duration and the work
-units of each step go to FAULTS/steps-RANK.
+seconds as the file FAULTS/sleep-RANK says, or does what the function of that name in SLOW does, so a
+fault comes from outside. The duration and the work units of each step go to FAULTS/steps-RANK.
+The loop `engine` is one process without NCCL and without a rank; GPU is the number of its device.
 """
 import contextlib
 import gc
 import os
 import random
 import sys
+import threading
 import time
 
 import torch
@@ -16,7 +18,7 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK, SIZE = int(os.environ.get("RANK") or os.environ["GPU"]), int(os.environ.get("WORLD_SIZE", "1"))
 FAULTS = os.environ["FAULTS"]
 DEVICE = torch.device("cuda", RANK)
 
@@ -60,19 +62,84 @@ class Tokens(torch.utils.data.IterableDataset):
             yield torch.randint(self.vocab, self.shape)
 
 
+def collect_garbage():
+    garbage = [[i] for i in range(200_000)]
+    gc.collect()
+    del garbage
+
+
+def decode_in_python():
+    """Keeps a core busy for 80 ms, as the decoding of an image does."""
+    until, total = time.monotonic() + 0.08, 0
+    while time.monotonic() < until:
+        total += sum(range(1000))
+    return total
+
+
+def copy_to_the_host():
+    for _ in range(3):
+        torch.ones(4096, 4096, device=DEVICE).cpu().numpy().sum()
+
+
+def allocate_and_free():
+    for megabytes in range(64, 96):
+        torch.empty(megabytes << 20, dtype=torch.uint8, device=DEVICE)
+        torch.cuda.empty_cache()
+
+
+def capture_again():
+    """Captures a CUDA graph for a batch size that comes once, as an engine without padding does."""
+    x = torch.ones(512, random.randint(512, 1024), device=DEVICE)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for _ in range(200):
+            x = x * 1.001
+    graph.replay()
+
+
+def wait_for_a_lock():
+    lock, held = threading.Lock(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(0.03)
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    with lock:
+        pass
+
+
+def read_from_disk():
+    """Reads 32 MB that are not in the page cache."""
+    path = "/var/tmp/fleet-live-data"
+    if not os.path.exists(path):
+        with open(path, "wb") as file:
+            file.write(os.urandom(32 << 20))
+            os.fsync(file.fileno())
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return len(file.read())
+
+
+SLOW = {
+    "gc": collect_garbage, "decode": decode_in_python, "copy": copy_to_the_host, "alloc": allocate_and_free,
+    "recapture": capture_again, "lock": wait_for_a_lock, "disk": read_from_disk,
+}
+
+
 def read_slowly():
     with contextlib.suppress(FileNotFoundError), open(f"{FAULTS}/sleep-{RANK}") as file:
         text = file.read()
-        if text == "gc":
-            garbage = [[i] for i in range(200_000)]
-            gc.collect()
-            del garbage
+        if text in SLOW:
+            SLOW[text]()
         elif text:
             time.sleep(float(text))
 
 
-def batches(**shape):
-    loader = torch.utils.data.DataLoader(Tokens(**shape), batch_size=None)
+def batches(workers=0, **shape):
+    loader = torch.utils.data.DataLoader(Tokens(**shape), batch_size=None, num_workers=workers)
     return iter(loader)
 
 
@@ -351,7 +418,20 @@ def decode():
     return step
 
 
+def engine(workers=0):
+    """Inference by one process that asks nobody."""
+    model, data = Model(6).to(DEVICE).eval(), batches(workers)
+
+    def step():
+        batch = next(data)[:, :-1].to(DEVICE)
+        with torch.no_grad(), autocast():
+            model(batch)[:, -1].argmax(-1).tolist()
+
+    return step
+
+
 KINDS = {
+    "ddp-workers": lambda: ddp(4, workers=2), "engine": engine, "engine-workers": lambda: engine(2),
     "ddp": ddp, "ddp-compiled": ddp_compiled, "ddp-clipped": ddp_clipped, "ddp-uneven": ddp_uneven,
     "ddp-checkpoint": ddp_checkpoint, "accumulation": accumulation,
     "fsdp": fsdp, "tp-dp": tensor_and_data, "pp": pipeline, "pp-dp": lambda: pipeline(2), "experts": experts,
@@ -397,7 +477,8 @@ def main(kind):
 
     if kind == "hf":
         return run_hf(log)
-    dist.init_process_group("nccl", device_id=DEVICE)
+    if "RANK" in os.environ:
+        dist.init_process_group("nccl", device_id=DEVICE)
     step = KINDS[kind]()
     while True:
         log(step())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::Frame;
 use crate::explain::observation::Observation;
-use crate::explain::place::{has_gpu_library, program_samples};
+use crate::explain::place::{has_gpu_library, program_samples, waits_for_thread};
 use crate::statistics::{median, ratio};
 
 /// Number of periods whose samples are added up: one alone has too few for a tenth of the time.
@@ -57,7 +57,7 @@ pub(super) struct LineShares {
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
     samples: u64,
-    /// Samples of which it is known that the thread was in no GPU library.
+    /// Samples of which it is known that the process was in no GPU library.
     certain: u64,
 }
 
@@ -77,19 +77,28 @@ impl LineShares {
             samples: program_samples(seen),
             lines: BTreeMap::new(),
         };
+        let mut in_gpu_library: u64 = 0;
+        let mut waits: BTreeMap<&Frame, u64> = BTreeMap::new();
         for ((call, stack), samples) in &seen.stacks {
-            let Some(line) = stack.python_line().filter(|_| call.is_none()) else {
+            if call.is_some() || has_gpu_library(stack) {
+                in_gpu_library = in_gpu_library.saturating_add(*samples);
+                continue;
+            }
+            let Some(line) = stack.python_line() else {
                 continue;
             };
-            if has_gpu_library(stack) {
-                continue;
+            if waits_for_thread(stack) {
+                *waits.entry(line).or_default() += samples;
             }
             let own = shares.lines.entry(line.clone()).or_default();
             own.samples = own.samples.saturating_add(*samples);
         }
         for (line, samples) in &seen.outside {
             if let Some(own) = shares.lines.get_mut(line) {
-                own.certain = *samples;
+                // A thread that waits may wait for one that is in a GPU library, as the first thread of a
+                // PyTorch program does during the backward pass.
+                let waits = waits.get(line).copied().unwrap_or(0);
+                own.certain = samples.saturating_sub(waits.min(in_gpu_library));
             }
         }
         shares

@@ -7,6 +7,14 @@ use crate::explain::cause::Cause;
 use crate::explain::observation::Observation;
 use crate::statistics::ratio;
 
+/// Beginnings of the names of functions in which a thread waits for another one.
+const WAITS: [&str; 4] = [
+    "pthread_cond_",
+    "pthread_mutex_",
+    "sem_",
+    "__lll_lock_wait",
+];
+
 /// Where a process was while it lost time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
@@ -70,6 +78,14 @@ pub(super) fn program_samples(seen: &Observation) -> u64 {
         0 => seen.stacks.values().copied().sum(),
         with_line => with_line,
     }
+}
+
+/// Returns whether the thread was waiting for another one.
+pub(super) fn waits_for_thread(stack: &Stack) -> bool {
+    let native = stack.frames.iter().take_while(|frame| !frame.is_python());
+    native.into_iter().any(|frame| {
+        matches!(frame, Frame::Native { symbol: Some(name), .. } if WAITS.iter().any(|start| name.starts_with(start)))
+    })
 }
 
 /// Returns whether the thread was in a library of the GPU stack, even in a function without a

@@ -34,7 +34,7 @@ impl Host {
                 None => self.resource_without_rank(report.pid),
             };
             report.map_times(|ns| self.clock.unix_ns(ns));
-            self.reports.push(ResourceReport { resource, report });
+            self.report(resource, report);
         }
     }
 
@@ -50,7 +50,15 @@ impl Host {
             chains: Vec::new(),
             files,
         };
-        self.reports.push(ResourceReport { resource, report });
+        self.report(resource, report);
+    }
+
+    fn report(&mut self, resource: Resource, report: ProcessReport) {
+        self.reports.push(ResourceReport {
+            resource,
+            program: None,
+            report,
+        });
     }
 
     /// Adds the points of a process to the next batch, once its job is certain: points of one job

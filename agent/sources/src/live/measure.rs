@@ -1,23 +1,33 @@
 //! Readings of the kernel's counters, at intervals and at the end of a process.
 
+use std::collections::BTreeSet;
+
 use fleet_agent_core::event::{ActivitySample, Ended, Event};
 
 use crate::live::Live;
 use crate::watch::Histograms;
 
 impl Live {
-    /// Emits what the kernel has counted since the last reading.
+    /// Emits what the kernel has counted since the last reading, of ranks and, if they are watched, of
+    /// processes without one.
     pub(super) fn measure(&mut self, ts_ns: u64) {
         self.measured_ns = ts_ns;
         let histograms = self.watch.histograms();
         let measured = self.evidence(ts_ns, &histograms);
-        let known = measured
-            .into_iter()
-            .filter(|measured| self.jobs.is_announced(measured.pid));
+        let unranked: BTreeSet<u32> = measured
+            .iter()
+            .map(|measured| measured.pid)
+            .filter(|pid| !self.jobs.is_announced(*pid) && self.watch.is_measured(*pid))
+            .collect();
+        let known = measured.into_iter().filter(|measured| {
+            self.jobs.is_announced(measured.pid) || unranked.contains(&measured.pid)
+        });
         self.out.extend(known.map(Event::Activity));
-        let delays =
-            self.delays
-                .measure(ts_ns, self.watch.delays().as_deref(), self.jobs.announced());
+        let delays = self.delays.measure(
+            ts_ns,
+            self.watch.delays().as_deref(),
+            self.jobs.announced().chain(unranked),
+        );
         let delays = delays
             .into_iter()
             .map(|sample| Event::Delays(Box::new(sample)));

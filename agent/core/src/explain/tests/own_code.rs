@@ -66,6 +66,49 @@ fn of_two_ranks_only_the_one_outside_of_gpu_libraries_is_at_its_own_code() {
 }
 
 #[test]
+fn a_line_that_waits_for_a_thread_in_a_gpu_library_is_not_own_code() {
+    let waiting = |pid, ts_ns, line, samples| {
+        let Event::Stack(mut sample) = native_stack(pid, ts_ns, "/lib/libc.so.6", line, samples)
+        else {
+            panic!("not a stack")
+        };
+        sample.stack.frames[0] = Frame::Native {
+            symbol: Some("pthread_cond_wait".to_owned()),
+            module: Some("/lib/libc.so.6".to_owned()),
+            offset: 525,
+        };
+        Event::Stack(sample)
+    };
+    let mut ranks = Ranks::new(2);
+    // Rank 1 waits for the GPU in its second thread, and in its first one for the second.
+    let reports = ranks.periods(2, |rank, ts_ns| {
+        let (load, wait) = if rank == 0 { (150, 20) } else { (30, 140) };
+        let Event::Stack(mut second) = native_stack(rank, ts_ns, "/lib/libcuda.so.1", 0, wait)
+        else {
+            panic!("not a stack")
+        };
+        second.stack.frames.truncate(1);
+        vec![
+            native_stack(rank, ts_ns, "/lib/libc.so.6", 17, load),
+            waiting(rank, ts_ns, 869, wait),
+            Event::Stack(second),
+        ]
+    });
+    let found: Vec<Vec<Cause>> = reports.iter().map(causes).collect();
+    assert_eq!(found, [vec![Cause::OwnCode], vec![]]);
+    // A lock that no thread in a GPU library holds is own code.
+    let mut ranks = Ranks::new(2);
+    let reports = ranks.periods(2, |rank, ts_ns| {
+        let held = if rank == 0 { 120 } else { 20 };
+        vec![waiting(rank, ts_ns, 17, held)]
+            .into_iter()
+            .chain([native_stack(rank, ts_ns, "/lib/libcuda.so.1", 99, 170 - held)])
+            .collect()
+    });
+    assert_eq!(causes(&reports[0]), [Cause::OwnCode]);
+}
+
+#[test]
 fn idle_threads_of_libraries_do_not_hide_a_line() {
     let mut ranks = Ranks::new(4);
     let reports = ranks.periods(2, |rank, ts_ns| {

@@ -63,8 +63,12 @@ pub(super) fn resource_metrics(own: &ResourceReport) -> ResourceMetrics {
         data: Some(data),
         ..Metric::default()
     });
+    let mut resource = resource(&own.resource);
+    let program = own.program.as_deref();
+    let program = program.map(|name| text(attribute::PROCESS_NAME, name));
+    resource.attributes.extend(program);
     ResourceMetrics {
-        resource: Some(resource(&own.resource)),
+        resource: Some(resource),
         scope_metrics: vec![ScopeMetrics {
             scope: Some(scope()),
             metrics: metrics.collect(),
@@ -235,6 +239,7 @@ mod tests {
                 world_size: None,
                 pid: 4711,
             },
+            program: Some("train.py".to_owned()),
             report: ProcessReport {
                 pid: 4711,
                 process: None,
@@ -273,6 +278,8 @@ mod tests {
         let encoded = resource_metrics(&report());
         let resource = encoded.resource.clone().unwrap().attributes;
         assert!(texts(&resource).contains(&("process.pid", "4711".to_owned())));
+        let name = ("process.executable.name", "train.py".to_owned());
+        assert!(texts(&resource).contains(&name));
         assert!(!resource.iter().any(|own| own.key == attribute::FLEET_RANK));
         let [calls, chains, stacks, ..] = encoded.scope_metrics[0].metrics.as_slice() else {
             panic!("{encoded:?}")
