@@ -16,6 +16,7 @@ mod past;
 mod peers;
 mod place;
 mod recapture;
+mod thresholds;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,18 +32,9 @@ use crate::explain::past::Past;
 use crate::explain::peers::{PeerKey, Peers, Shares};
 pub use crate::explain::place::Place;
 use crate::explain::recapture::Graphs;
+use crate::explain::thresholds::{required_periods, stands_out};
 use crate::statistics::ratio;
 
-/// Smallest difference to the reference, as a share of the process's time.
-const FLOOR: f64 = 0.03;
-/// Smallest share where there is no reference.
-const FLOOR_ALONE: f64 = 0.05;
-/// Smallest ratio to the reference.
-const MULTIPLE: f64 = 2.0;
-/// Periods in a row in which a share has to stand out.
-const PERIODS: u32 = 2;
-/// The same for calls, of which every process makes many while it starts.
-const PERIODS_OF_CALLS: u32 = 3;
 /// Share of a period from which the calls of a function are noticeable.
 const NOTICEABLE: f64 = 0.001;
 /// Maximum number of functions and of stacks that are reported of a process.
@@ -302,7 +294,8 @@ impl ProcessState {
             is_delayed |= !cause.is_call();
             let line = line.as_ref().filter(|_| !cause.is_call());
             let line = line.map(|own| &own.line);
-            let held = self.held(cause, from_ns, Place::of(cause, line, &seen));
+            let required = required_periods(cause, self.past.usual(cause).is_some());
+            let held = self.held(cause, from_ns, Place::of(cause, line, &seen), required);
             chains.extend(held.map(|held| {
                 CausalChain {
                     cause,
@@ -348,7 +341,8 @@ impl ProcessState {
             return None;
         };
         let place = Place::of(Cause::OwnCode, Some(&own.line), seen);
-        let held = self.held(Cause::OwnCode, from_ns, place)?;
+        let required = required_periods(Cause::OwnCode, true);
+        let held = self.held(Cause::OwnCode, from_ns, place, required)?;
         Some(CausalChain {
             cause: Cause::OwnCode,
             share: own.share,
@@ -362,7 +356,13 @@ impl ProcessState {
 
     /// Counts a period in which a cause stood out, with its place. Returns all of them in a row if they
     /// are enough.
-    fn held(&mut self, cause: Cause, from_ns: u64, place: Option<Place>) -> Option<&StandingOut> {
+    fn held(
+        &mut self,
+        cause: Cause,
+        from_ns: u64,
+        place: Option<Place>,
+        required: u32,
+    ) -> Option<&StandingOut> {
         let standing = self.standing_out.entry(cause).or_insert(StandingOut {
             since_ns: from_ns,
             periods: 0,
@@ -372,27 +372,7 @@ impl ProcessState {
         if place.is_some() {
             standing.place = place;
         }
-        (standing.periods >= required_periods(cause)).then_some(standing)
-    }
-}
-
-fn required_periods(cause: Cause) -> u32 {
-    if cause.is_call() {
-        PERIODS_OF_CALLS
-    } else {
-        PERIODS
-    }
-}
-
-fn stands_out(cause: Cause, share: f64, reference: Reference) -> bool {
-    if cause.is_fault(share) {
-        return true;
-    }
-    match reference {
-        Reference::None => !cause.is_usual() && share >= FLOOR_ALONE,
-        Reference::Peers(usual) | Reference::Past(usual) => {
-            share - usual >= FLOOR && share >= MULTIPLE * usual
-        }
+        (standing.periods >= required).then_some(standing)
     }
 }
 

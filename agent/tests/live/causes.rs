@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::PROBES;
 use crate::cgroup::Cgroup;
-use crate::delays::{Hog, pinned_to, start_alike};
+use crate::delays::{Hog, pinned_to, start_alike, with_priority};
 use crate::explain::{explained, job};
 use crate::fixture::Gpu;
 use crate::lossy_link::LossyLink;
@@ -30,7 +30,9 @@ fn contains(texts: &Value, words: &str) -> bool {
 #[needs(PROBES)]
 fn interrupts_on_the_cpu_of_a_rank_are_explained() {
     let gpu = Gpu::new();
-    let chain = explains(&gpu, &[], &["delay=0:irq:20"], "interrupts");
+    // Without a CPU it sends nothing that could interrupt it.
+    let options = ["delay=0:irq:20"];
+    let chain = explains(&gpu, &with_priority(-15), &options, "interrupts");
     assert!(contains(&chain["links"], "interrupts took"), "{chain:#}");
     assert!(contains(&chain["advice"], "smp_affinity_list"), "{chain:#}");
 }

@@ -174,8 +174,26 @@ impl Echo {
         answer["events"].as_array().unwrap().clone()
     }
 
-    /// Calls a tool; none while the cluster is unknown.
+    /// Calls a tool; none while the cluster is unknown. On a busy machine an answer can take longer than
+    /// its deadline, so the tool is called again.
     pub(crate) fn call_tool(&self, tool: &str, arguments: &Value) -> Option<Value> {
+        let response = wait_for("an answer in time", || {
+            let response = self.post(tool, arguments);
+            if response.starts_with("HTTP/1.1 504") {
+                Err(response)
+            } else {
+                Ok(response)
+            }
+        });
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        if head.starts_with("HTTP/1.1 404") {
+            return None;
+        }
+        assert!(head.starts_with("HTTP/1.1 200"), "{response}");
+        Some(serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}")))
+    }
+
+    fn post(&self, tool: &str, arguments: &Value) -> String {
         let body = arguments.to_string();
         let mut stream = TcpStream::connect(&self.http).unwrap();
         write!(
@@ -188,12 +206,7 @@ impl Echo {
         .unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
-        let (head, body) = response.split_once("\r\n\r\n").unwrap();
-        if head.starts_with("HTTP/1.1 404") {
-            return None;
-        }
-        assert!(head.starts_with("HTTP/1.1 200"), "{response}");
-        Some(serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}")))
+        response
     }
 }
 

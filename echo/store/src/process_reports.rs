@@ -40,11 +40,12 @@ pub trait ProcessReports: Send + Sync {
     }
 
     /// Reports per node and metric, of metrics that agents send about a host, a process or
-    /// themselves, in order of cluster, node and metric.
+    /// themselves, or of one of these metrics, in order of cluster, node and metric.
     async fn node_reports(
         &self,
         _cluster: Option<&ClusterId>,
         _window: Window,
+        _metric: Option<&'static str>,
     ) -> Result<Vec<NodeReport>, StoreError> {
         Err(StoreError::Closed)
     }

@@ -189,23 +189,23 @@ rules:
     path
 }
 
+/// Lines of the audit log about a consumer.
+fn audited(log: &Path, consumer: &str) -> Vec<Value> {
+    let all = lines(log).into_iter();
+    let all = all.map(|line| serde_json::from_str(&line).unwrap());
+    all.filter(|line: &Value| line["consumer"] == consumer)
+        .collect()
+}
+
 /// Checks the audit log: the shadow says what it would have done, and the others what they did.
 fn assert_audited(log: &Path) {
-    let audited = lines(log).into_iter();
-    let audited: Vec<Value> = audited
-        .map(|line| serde_json::from_str(&line).unwrap())
-        .collect();
-    let of = |consumer: &str| -> Vec<&Value> {
-        let own = audited.iter().filter(|line| line["consumer"] == consumer);
-        own.map(|line| &line["outcome"]).collect()
-    };
-    assert_eq!(of("dry"), ["shadow", "shadow"]);
-    assert_eq!(of("queue"), ["sent", "sent"]);
-    let dry = audited
-        .iter()
-        .find(|line| line["consumer"] == "dry")
-        .unwrap();
-    let would = dry["would"].as_str().unwrap();
+    let dry = audited(log, "dry");
+    let outcomes: Vec<&Value> = dry.iter().map(|line| &line["outcome"]).collect();
+    assert_eq!(outcomes, ["shadow", "shadow"]);
+    let queue = audited(log, "queue");
+    let outcomes: Vec<&Value> = queue.iter().map(|line| &line["outcome"]).collect();
+    assert_eq!(outcomes, ["sent", "sent"]);
+    let would = dry[0]["would"].as_str().unwrap();
     assert!(
         would.contains("scontrol update NodeName=node-2 State=DRAIN"),
         "{would}"
@@ -229,6 +229,10 @@ fn a_recorded_fault_drains_its_node_in_shadow_and_for_real_and_is_undone_when_it
         "the node to be resumed and the pager to get the end",
         || lines(&slurm.path().join("updates")).len() >= 2 && receiver.bodies().len() >= 2,
     );
+    // A line is written once its program has ended.
+    wait_for("the resumed node in the audit log", || {
+        audited(&audit, "queue").len() >= 2
+    });
 
     let updates = lines(&slurm.path().join("updates"));
     assert_eq!(updates.len(), 2, "{updates:?}");

@@ -28,6 +28,7 @@ pub mod own_verdicts;
 mod plot;
 pub mod subject;
 mod summary;
+mod top_stack;
 
 use chains::HostReports;
 use judgement::JudgedIncident;

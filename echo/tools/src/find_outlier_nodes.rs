@@ -18,7 +18,7 @@ use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
-use crate::{ToolContext, ToolError, lost_times};
+use crate::{ToolContext, ToolError, lost_times, unknown_comms};
 
 mod headline;
 
@@ -118,7 +118,10 @@ impl Tool for FindOutlierNodes {
         let named: Vec<&Incident> = named.into_iter().skip(offset).take(limit).collect();
         let conditions = conditions.into_iter().skip(offset).take(limit);
         let mut data_quality = scope.quality().await?;
-        data_quality.add_note(lost_times::note(scope).await?);
+        if let Some(last_minute) = lost_times::last_minute(scope).await? {
+            data_quality.add_note(lost_times::note(scope, last_minute).await?);
+            data_quality.add_note(unknown_comms::note(scope, last_minute).await?);
+        }
         Ok(Outliers {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),

@@ -55,6 +55,7 @@ pub mod scope;
 pub mod shard_hint;
 pub mod time;
 pub mod tool;
+mod unknown_comms;
 pub mod views;
 
 #[cfg(any(test, feature = "testing"))]

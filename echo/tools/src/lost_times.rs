@@ -26,16 +26,15 @@ const MAX_NAMED: usize = 3;
 
 type JobKey<'a> = (&'a ClusterId, Option<&'a JobId>);
 
-/// Returns a note about the ranks that lost the times of more than 1 % of their operations at the end of
-/// the window.
-pub(crate) async fn note(scope: &Scope<'_>) -> Result<Option<String>, ToolError> {
-    let Some((_, last)) = scope.presence().await?.span() else {
-        return Ok(None);
-    };
-    let to = last.offset(1);
-    let Some(window) = Window::new(to.before(SPAN), to) else {
-        return Ok(None);
-    };
+/// Returns the last minute in which anything was reported.
+pub(crate) async fn last_minute(scope: &Scope<'_>) -> Result<Option<Window>, ToolError> {
+    let span = scope.presence().await?.span();
+    let to = span.map(|(_, last)| last.offset(1));
+    Ok(to.and_then(|to| Window::new(to.before(SPAN), to)))
+}
+
+/// Returns a note about the ranks that lost the times of more than 1 % of their operations in a window.
+pub(crate) async fn note(scope: &Scope<'_>, window: Window) -> Result<Option<String>, ToolError> {
     let (store, cluster) = (&scope.context.store, scope.cluster.as_ref());
     let lost = lost(&store.timed_operations(cluster, window).await?);
     Ok((!lost.is_empty()).then(|| sentence(&lost)))

@@ -8,12 +8,7 @@ use crate::explain::observation::Observation;
 use crate::statistics::ratio;
 
 /// Beginnings of the names of functions in which a thread waits for another one.
-const WAITS: [&str; 4] = [
-    "pthread_cond_",
-    "pthread_mutex_",
-    "sem_",
-    "__lll_lock_wait",
-];
+const WAITS: [&str; 4] = ["pthread_cond_", "pthread_mutex_", "sem_", "__lll_lock_wait"];
 
 /// Where a process was while it lost time.
 #[derive(Debug, Clone, PartialEq)]

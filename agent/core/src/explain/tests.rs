@@ -296,6 +296,24 @@ fn memory_allocated_in_the_loop_is_explained_with_its_line() {
 }
 
 #[test]
+fn calls_that_begin_after_a_healthy_past_are_explained_after_two_periods() {
+    let allocating = |pid, ts_ns, calls_per_period| {
+        vec![calls(
+            pid,
+            ts_ns,
+            "cudaMalloc",
+            &[(1_000_000, calls_per_period)],
+        )]
+    };
+    let mut ranks = Ranks::new(1);
+    ranks.periods(3, |pid, ts_ns| allocating(pid, ts_ns, 1));
+    let reports = ranks.period(|pid, ts_ns| allocating(pid, ts_ns, 1_000));
+    assert_eq!(causes(&reports[0]), []);
+    let reports = ranks.period(|pid, ts_ns| allocating(pid, ts_ns, 1_000));
+    assert_eq!(causes(&reports[0]), [Cause::MemoryAllocation]);
+}
+
+#[test]
 fn the_line_of_calls_that_are_rarer_than_samples_is_kept_from_an_earlier_period() {
     let mut ranks = Ranks::new(1);
     let reports = ranks.periods(3, |pid, ts_ns| {

@@ -134,9 +134,11 @@ impl ProcessReports for HotAndCold {
         &self,
         cluster: Option<&ClusterId>,
         window: Window,
+        metric: Option<&'static str>,
     ) -> Result<Vec<NodeReport>, StoreError> {
-        let question =
-            |store: Arc<DuckDbStore>| async move { store.node_reports(cluster, window).await };
+        let question = |store: Arc<DuckDbStore>| async move {
+            store.node_reports(cluster, window, metric).await
+        };
         self.ask((cluster, window.from()), question).await
     }
 }

@@ -210,9 +210,15 @@ async fn processes_and_nodes_are_listed_with_their_last_report() {
         ]
     );
     let nodes = store
-        .node_reports(None, window(0, 1_000_000))
+        .node_reports(None, window(0, 1_000_000), None)
         .await
         .unwrap();
+    let lost = store
+        .node_reports(None, window(0, 1_000_000), Some("fleet.agent.events_lost"))
+        .await
+        .unwrap();
+    let lost: Vec<f64> = lost.iter().map(|one| one.total).collect();
+    assert_eq!(lost, [7.0]);
     let of_node = nodes.iter().filter(|one| one.node.as_str() == "node-2");
     let of_node: Vec<_> = of_node
         .map(|one| (one.metric.as_str(), one.total))

@@ -58,8 +58,9 @@ impl ProcessReports for DuckDbStore {
         &self,
         cluster: Option<&ClusterId>,
         window: Window,
+        metric: Option<&'static str>,
     ) -> Result<Vec<NodeReport>, StoreError> {
-        let query = process_queries::nodes(cluster, window);
+        let query = process_queries::nodes(cluster, window, metric);
         let doing = "reading what nodes report";
         self.readers
             .collect(doing, query, process_results::nodes)

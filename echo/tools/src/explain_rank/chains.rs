@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::subject::Subject;
+use super::top_stack::top_stack;
 use crate::ToolError;
 use crate::host::causal_chains::{ProcessChain, compared};
 use crate::host::stacks::SampledStack;
@@ -16,13 +17,19 @@ use crate::scope::Scope;
 /// Maximum number of chains per answer, most severe first.
 const MAX_CHAINS: usize = 5;
 
+/// Maximum number of stacks of the job that are compared.
+const MAX_STACKS: usize = 1000;
+
 /// Reports of the agent on the process of a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct HostReports {
     /// Causal chains, most severe first, at most 5; `fleet.host.get_causal_chains` has all.
     pub chains: Vec<ProcessChain>,
-    /// Stack with the most samples; null without samples.
+    /// Stack at the line where the rank is more often than the sampled ranks of its job, with all samples
+    /// there; null without samples.
     pub top_stack: Option<SampledStack>,
+    /// Share of the samples of these other ranks at the same line, 0 to 1; null if none was sampled.
+    pub top_stack_peer_share: Option<f64>,
 }
 
 impl HostReports {
@@ -41,11 +48,16 @@ impl HostReports {
         };
         let store = &scope.context.store;
         let chains = store.chains(query.clone()).await?;
-        let top = ProcessQuery { limit: 1, ..query };
-        let stacks = store.stack_totals(top).await?;
+        let of_job = ProcessQuery {
+            rank: None,
+            limit: MAX_STACKS,
+            ..query
+        };
+        let top = top_stack(store.stack_totals(of_job).await?, subject.rank);
         Ok(Self {
             chains: compared(scope, window, chains).await?,
-            top_stack: stacks.into_iter().next().map(SampledStack::from),
+            top_stack_peer_share: top.as_ref().and_then(|top| top.peer_share),
+            top_stack: top.map(|top| top.stack),
         })
     }
 }

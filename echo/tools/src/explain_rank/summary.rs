@@ -7,15 +7,13 @@ use echo_core::text::decimal;
 use fleet_proto::attribute;
 
 use super::Explanation;
+use super::chains::HostReports;
 use super::last_arrivals::LastArrivals;
-use crate::host::stacks::SampledStack;
+use crate::host::stacks::PYTHON;
 use crate::outlier::Condition;
 
 /// Maximum number of kinds of evidence in the summary.
 const MAX_FACTS: usize = 3;
-
-/// Prefix of the lines of Python programs in stacks.
-const PYTHON: &str = "[Python] ";
 
 /// Maximum number of frames in the summary.
 const MAX_FRAMES: usize = 3;
@@ -26,8 +24,7 @@ pub(super) fn summarize(explanation: &Explanation, facts: &[HostFact]) -> String
     sentences.extend(incidents(explanation));
     sentences.push(host_facts(facts));
     let is_named = !explanation.incidents.is_empty() || explanation.conditions.iter().any(is_hang);
-    let stack = explanation.host.top_stack.as_ref().filter(|_| is_named);
-    sentences.extend(stack.map(sampled));
+    sentences.extend(is_named.then(|| sampled(&explanation.host)).flatten());
     sentences.extend(lags(explanation));
     // Some rank is always a little later than the others: that alone is not worth reporting.
     if !explanation.incidents.is_empty() {
@@ -154,7 +151,8 @@ fn host_facts(facts: &[HostFact]) -> String {
 }
 
 /// Where the rank spends its time: the call, and the lines of its program that lead to it.
-fn sampled(top: &SampledStack) -> String {
+fn sampled(host: &HostReports) -> Option<String> {
+    let top = host.top_stack.as_ref()?;
     let (python, native): (Vec<&str>, Vec<&str>) = top
         .stack
         .iter()
@@ -178,11 +176,14 @@ fn sampled(top: &SampledStack) -> String {
         let lines = lines.take(MAX_FRAMES).map(str::to_owned);
         call.into_iter().chain(lines).collect()
     };
-    format!(
-        "{} % of its samples are in {}.",
-        decimal(100.0 * top.share, 0),
+    let percent = |share: f64| decimal(100.0 * share, 0);
+    let peers = host.top_stack_peer_share;
+    let peers = peers.map_or_else(String::new, |share| format!(", peers {} %", percent(share)));
+    Some(format!(
+        "{} % of its samples are in {}{peers}.",
+        percent(top.share),
         chain.join(" <- ")
-    )
+    ))
 }
 
 fn lags(explanation: &Explanation) -> Option<String> {

@@ -123,7 +123,7 @@ impl Tool for HostCheck {
         let selection = self.0.select(scope).await?;
         let store = &scope.context.store;
         let reports = store
-            .node_reports(scope.cluster.as_ref(), scope.window)
+            .node_reports(scope.cluster.as_ref(), scope.window, None)
             .await?;
         let everything = ProcessQuery {
             cluster: scope.cluster.clone(),

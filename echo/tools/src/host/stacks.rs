@@ -11,6 +11,9 @@ use crate::scope::{Scope, ScopeRequest};
 use crate::time::AnswerWindow;
 use crate::tool::Tool;
 
+/// Prefix of the lines of Python programs in stacks.
+pub(crate) const PYTHON: &str = "[Python] ";
+
 /// Stacks of processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]

@@ -102,7 +102,13 @@ fn a_line_that_waits_for_a_thread_in_a_gpu_library_is_not_own_code() {
         let held = if rank == 0 { 120 } else { 20 };
         vec![waiting(rank, ts_ns, 17, held)]
             .into_iter()
-            .chain([native_stack(rank, ts_ns, "/lib/libcuda.so.1", 99, 170 - held)])
+            .chain([native_stack(
+                rank,
+                ts_ns,
+                "/lib/libcuda.so.1",
+                99,
+                170 - held,
+            )])
             .collect()
     });
     assert_eq!(causes(&reports[0]), [Cause::OwnCode]);

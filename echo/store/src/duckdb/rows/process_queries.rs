@@ -127,8 +127,12 @@ pub(in crate::duckdb) fn file_parts(query: &ProcessQuery) -> Query {
     )
 }
 
-/// Sum and last report of each metric about hosts, processes and agents, by node.
-pub(in crate::duckdb) fn nodes(cluster: Option<&ClusterId>, window: Window) -> Query {
+/// Sum and last report of each metric about hosts, processes and agents, or of one of them, by node.
+pub(in crate::duckdb) fn nodes(
+    cluster: Option<&ClusterId>,
+    window: Window,
+    only: Option<&str>,
+) -> Query {
     let found = Query::new(
         "SELECT cluster AS cluster_id, node AS node_id, metric,
             sum(coalesce(value, number::DOUBLE)) AS total, max(timestamp_ns) AS last_ns
@@ -146,6 +150,7 @@ pub(in crate::duckdb) fn nodes(cluster: Option<&ClusterId>, window: Window) -> Q
         )
         .bind("OR starts_with(metric, ?)", metric::PROCESS.to_owned())
         .bind("OR starts_with(metric, ?))", metric::AGENT.to_owned())
+        .bind_some("AND metric = ?", only.map(str::to_owned))
         .then("GROUP BY cluster, node, metric ORDER BY cluster, node, metric")
 }
 

@@ -11,10 +11,15 @@ use echo_sql_guard::functions;
 use echo_sql_guard::views::{PRIVATE, PUBLISHED, is_private};
 use serde_json::{Map, Value};
 
-use super::fuzz::{MOST_KB, peak_kb};
+use super::fuzz::{MOST_KB, cpu_time, peak_kb};
 use super::{DEADLINE, Lab, long};
 use crate::EventStore;
 use crate::sql::SqlError;
+
+/// Longest time from its deadline to the end of a statement, and the same for a process that gets less than
+/// a core of a busy machine.
+const LATEST_STOP: Duration = Duration::from_secs(1);
+const LATEST_STOP_IF_BUSY: Duration = Duration::from_secs(20);
 
 /// Statements of a file, each with its family.
 pub(super) fn statements(file: &str) -> Vec<(String, String)> {
@@ -62,17 +67,21 @@ async fn attacks_are_refused_and_change_nothing() {
     let (mut answered, mut recent) = (Vec::new(), Vec::new());
     for (family, text) in attacks {
         let start: String = text.chars().take(200).collect();
-        let started = Instant::now();
+        let (started, used) = (Instant::now(), cpu_time());
         let answer = lab.run(&text).await;
-        let took = started.elapsed();
+        let (took, used) = (started.elapsed(), cpu_time().saturating_sub(used));
+        // On a busy machine everything takes longer, also to stop.
+        let had_a_core = used.as_secs_f64() > 0.8 * took.as_secs_f64();
+        let longest = if had_a_core {
+            LATEST_STOP
+        } else {
+            LATEST_STOP_IF_BUSY
+        };
         let Err(error) = answer else {
             answered.push(start);
             continue;
         };
-        assert!(
-            took < DEADLINE + Duration::from_secs(1),
-            "{family}: {took:?} {start}"
-        );
+        assert!(took < DEADLINE + longest, "{family}: {took:?} {start}");
         match error {
             SqlError::Refused(refusal) => {
                 assert!(

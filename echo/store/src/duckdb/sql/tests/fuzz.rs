@@ -326,3 +326,13 @@ pub(super) fn peak_kb() -> u64 {
     let kb = line.and_then(|rest| rest.split_whitespace().next());
     kb.unwrap().parse().unwrap()
 }
+
+/// Time for which this process has had a CPU, in steps of 10 ms.
+pub(super) fn cpu_time() -> Duration {
+    let stat = read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    // Fields 14 and 15 of proc(5), of which the first two are before the name's end.
+    let ticks = fields.split(' ').skip(11).take(2);
+    let ticks: u64 = ticks.map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(10 * ticks)
+}
