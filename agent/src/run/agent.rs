@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fleet_agent_core::batch::{Batch, VerdictBatch};
+use fleet_agent_core::batch::{Batch, ResourceReport, VerdictBatch};
 use fleet_agent_core::event::{Event, Started};
-use fleet_agent_core::host::{Host, Identity, Totals, WallClock};
+use fleet_agent_core::host::{Host, Identity, LateProcess, Totals, WallClock};
 use fleet_agent_core::pipeline::Ending;
 use fleet_agent_core::verdict::State;
 use fleet_agent_export::delivery::Outbox;
@@ -255,6 +255,9 @@ impl Agent {
             for report in &mut batch.reports {
                 report.program = self.processes.program(report.resource.pid);
             }
+            if let Some(stacks) = &self.stacks {
+                stacks.arm(&unranked_with_cause(&batch.reports));
+            }
             self.self_metrics.record_points(batch.n_points() as u64);
             self.outbox.send(batch).await;
         }
@@ -273,6 +276,17 @@ impl Agent {
         self.self_metrics.with_hooks(|hooks| hooks.publish(&batch));
         self.outbox.send_verdicts(batch);
     }
+}
+
+/// Returns the processes without a rank that lose time to anything: no policy names them.
+fn unranked_with_cause(reports: &[ResourceReport]) -> Vec<LateProcess> {
+    let own = reports.iter().filter(|own| own.resource.rank.is_none());
+    own.filter(|own| !own.report.chains.is_empty())
+        .map(|own| LateProcess {
+            pid: own.resource.pid,
+            peer: None,
+        })
+        .collect()
 }
 
 fn wall_clock() -> WallClock {

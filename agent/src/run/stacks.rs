@@ -1,5 +1,5 @@
-//! Sampling of the stacks of late ranks: armed by a policy or by a verdict of their own, together
-//! with a rank to compare with.
+//! Sampling of stacks: of late ranks, armed by a policy or by a verdict of their own, together with a rank
+//! to compare with, and of processes without a rank that lose time to anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl StackSampling {
             match report {
                 Report::Armed { pid, limits } => {
                     let missing = limits.join("; ");
-                    tracing::info!(pid, %missing, "sampling the stacks of a rank");
+                    tracing::info!(pid, %missing, "sampling the stacks of a process");
                 }
                 Report::Samples { samples, .. } => {
                     // Those of calls that were waited for say nothing of time.
@@ -173,11 +173,11 @@ impl StackSampling {
             Reason::Done => {}
             Reason::Budget => tracing::warn!(
                 pid,
-                "stopped sampling the stacks of a rank: the CPU time of --stack-budget is spent"
+                "stopped sampling the stacks of a process: the CPU time of --stack-budget is spent"
             ),
             Reason::Failed(error) => {
                 let error = printable(error, MAX_TEXT);
-                tracing::warn!(pid, "cannot sample the stacks of a rank: {error}");
+                tracing::warn!(pid, "cannot sample the stacks of a process: {error}");
             }
         }
         let mut lines: Vec<(String, u64)> = self
@@ -190,7 +190,13 @@ impl StackSampling {
         let total: u64 = lines.iter().map(|(_, samples)| samples).sum();
         for (line, samples) in lines.iter().take(MAX_LINES) {
             let percent = samples * 100 / total.max(1);
-            tracing::info!(pid, percent, samples, line, "where a rank spends its time");
+            tracing::info!(
+                pid,
+                percent,
+                samples,
+                line,
+                "where a process spends its time"
+            );
         }
     }
 }

@@ -163,7 +163,7 @@ fn a_process_without_a_rank_that_allocates_in_its_loop_is_explained() {
 }
 
 /// Starts a process without a rank that computes and waits for the GPU, with a delay.
-fn delayed_alone(gpu: &Gpu, wrapper: &[String], delay: &[&str]) -> Job {
+pub(crate) fn delayed_alone(gpu: &Gpu, wrapper: &[String], delay: &[&str]) -> Job {
     fs::write(gpu.gate("go"), "").unwrap();
     let program = gpu.path().join("alone").display().to_string();
     let words = [wrapper, &[program]].concat();

@@ -30,6 +30,7 @@ mod ras;
 mod running;
 mod stand_ins;
 mod tracing;
+mod unranked;
 mod verdicts;
 
 use std::process::ExitCode;

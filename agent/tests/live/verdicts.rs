@@ -72,7 +72,7 @@ fn a_slow_rank_is_named_and_sampled_and_its_host_is_unhealthy_and_unknown_withou
         &json!({"node_id": "node-7", "rank": 2, "role": "culprit", "source": "host"}),
     );
     wait_until_unhealthy(&socket);
-    running.wait_for_log("where a rank spends its time");
+    running.wait_for_log("where a process spends its time");
     let stacks = echo.wait_for_stacks(2);
     assert!(stacks.to_string().contains("pause_ms"), "{stacks:#}");
 
@@ -111,7 +111,7 @@ fn the_rank_that_a_job_hangs_for_is_sampled_and_captured_and_its_host_is_unhealt
     let job = job(&gpu, "slow=2:600000:1000:1001");
     running.follow(&gpu, &job);
     wait_until_unhealthy(&socket);
-    running.wait_for_log("where a rank spends its time");
+    running.wait_for_log("where a process spends its time");
     echo.wait_for_stacks(2);
     let rank = json!({"cluster": "live", "rank": 2});
     // At first it may only be known that the rank does not wait.
