@@ -74,6 +74,8 @@ fn profile(args: &StacksArgs, stop: &Stop) -> Result<Profile, StackError> {
             Err(error) => return Err(error),
         }
     };
+    // Each worker process can be asked for by its own id.
+    let samples = sampler.take().into_iter();
     Ok(Profile {
         pid,
         name,
@@ -82,7 +84,7 @@ fn profile(args: &StacksArgs, stop: &Stop) -> Result<Profile, StackError> {
         has_exited,
         limits: sampler.limits(),
         counts: sampler.counts(),
-        samples: sampler.take(),
+        samples: samples.filter(|sample| !sample.is_worker).collect(),
     })
 }
 

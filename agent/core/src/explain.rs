@@ -17,6 +17,7 @@ mod peers;
 mod place;
 mod recapture;
 mod thresholds;
+mod worker_lines;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,6 +34,7 @@ use crate::explain::peers::{PeerKey, Peers, Shares};
 pub use crate::explain::place::Place;
 use crate::explain::recapture::Graphs;
 use crate::explain::thresholds::{required_periods, stands_out};
+use crate::explain::worker_lines::{WorkerLines, waits};
 use crate::statistics::ratio;
 
 /// Share of a period from which the calls of a function are noticeable.
@@ -246,6 +248,7 @@ impl Explainer {
                 lines: state.lines.pooled(&present),
                 present,
                 graphs: Graphs::new(&state.seen, period_ns),
+                workers: WorkerLines::from_observation(&state.seen),
                 shares: Cause::MEASURED.into_iter().filter_map(share).collect(),
             };
             (*pid, shares)
@@ -275,6 +278,7 @@ impl ProcessState {
         let are_made_again = own
             .graphs
             .are_made_again(&peers.graphs(), &mut self.past_graphs);
+        let workers = own.workers.link(&peers.workers());
         let mut chains: Vec<CausalChain> = Vec::new();
         let mut is_delayed = false;
         for cause in Cause::MEASURED {
@@ -304,6 +308,7 @@ impl ProcessState {
                     since_ns: held.since_ns,
                     links: links::links(cause, &seen, period_ns)
                         .into_iter()
+                        .chain(workers.clone().filter(|_| cause.may_wait_for_workers()))
                         .chain(
                             links::of_peers(cause, share, reference)
                                 .filter(|_| cause.is_fault(share)),
@@ -317,7 +322,7 @@ impl ProcessState {
         self.lines.add(own.present.clone(), is_delayed);
         // A delayed thread is more often at whatever line it was delayed at.
         let line = line.filter(|own| own.stands_out && !is_delayed);
-        chains.extend(self.own_code(line, from_ns, &seen));
+        chains.extend(self.own_code(line, workers, from_ns, &seen));
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
         (!seen.is_empty()).then_some(ProcessReport {
             pid,
@@ -333,6 +338,7 @@ impl ProcessState {
     fn own_code(
         &mut self,
         line: Option<OwnLine>,
+        workers: Option<String>,
         from_ns: u64,
         seen: &Observation,
     ) -> Option<CausalChain> {
@@ -343,14 +349,19 @@ impl ProcessState {
         let place = Place::of(Cause::OwnCode, Some(&own.line), seen);
         let required = required_periods(Cause::OwnCode, true);
         let held = self.held(Cause::OwnCode, from_ns, place, required)?;
+        let workers = workers.filter(|_| waits(&own.line));
+        let advice = workers.as_ref().map(|_| links::WORKERS.to_owned());
         Some(CausalChain {
             cause: Cause::OwnCode,
             share: own.share,
             reference: Reference::Peers(own.usual),
             since_ns: held.since_ns,
-            links: vec![format!("the line is {}", own.line)],
+            links: [format!("the line is {}", own.line)]
+                .into_iter()
+                .chain(workers)
+                .collect(),
             place: held.place.clone(),
-            advice: Vec::new(),
+            advice: advice.into_iter().collect(),
         })
     }
 

@@ -148,7 +148,8 @@ impl StackSampling {
                 }
                 Report::Samples { samples, .. } => {
                     // Those of calls that were waited for say nothing of time.
-                    for sample in samples.iter().filter(|sample| sample.samples > 0) {
+                    let own = samples.iter().filter(|sample| !sample.is_worker);
+                    for sample in own.filter(|sample| sample.samples > 0) {
                         let lines = self.lines.entry(sample.pid).or_default();
                         *lines.entry(line(sample)).or_default() += sample.samples;
                     }
@@ -287,6 +288,7 @@ mod tests {
             ts_ns: 1,
             pid: 7,
             tid: 7,
+            is_worker: false,
             call: Some("ncclAllReduce".to_owned()),
             stack: Stack {
                 frames: vec![Frame::Python {

@@ -209,6 +209,7 @@ mod tests {
             ts_ns: 1,
             pid: 7,
             tid: 7,
+            is_worker: false,
             call: call.map(str::to_owned),
             stack: Stack {
                 frames: native.into_iter().chain([python]).collect(),

@@ -6,7 +6,7 @@
 //! | 0 | [`error`], [`budget`], [`sums`], [`mixed`] | plain data and rules, without I/O |
 //! | 1 | [`clock`], [`memory`], [`registers`], [`kernel`], [`thread_state`], [`python`] | time, and one process or thread: its memory, its registers, its wait in the kernel, its interpreter |
 //! | 2 | [`unwind`], [`symbols`] | from registers to addresses, from addresses to functions |
-//! | 3 | [`native`], [`in_call`], [`sampler`] | all of it, for the threads of one process |
+//! | 3 | [`native`], [`in_call`], [`workers`], [`sampler`] | all of it, for the threads of one process, and the lines of its workers |
 //! | 4 | [`short_calls`] | calls that samples do not meet |
 //! | 5 | [`arming`] | sampling within limits of time and CPU |
 
@@ -27,3 +27,4 @@ pub mod sums;
 mod symbols;
 mod thread_state;
 mod unwind;
+mod workers;

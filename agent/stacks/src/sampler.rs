@@ -13,6 +13,7 @@ use crate::native::{NativeReader, NativeStack};
 use crate::python::PythonReader;
 use crate::registers::ThreadObserver;
 use crate::sums::{Sampled, StackSums};
+use crate::workers::Workers;
 
 /// `ESRCH`, the same on every architecture of Linux.
 const ESRCH: i32 = 3;
@@ -24,6 +25,7 @@ pub struct Sampler {
     python: Result<PythonReader, String>,
     native: NativeReader,
     no_native: Option<String>,
+    workers: Workers,
     sums: StackSums,
     counts: Counts,
 }
@@ -104,6 +106,7 @@ impl Sampler {
             python,
             native,
             no_native,
+            workers: Workers::new(pid),
             sums: StackSums::default(),
             counts: Counts::default(),
         })
@@ -125,6 +128,7 @@ impl Sampler {
 
     /// Samples each thread once, at `now_ns` of the events' clock, with what probes know of its calls.
     pub fn sample(&mut self, now_ns: u64, probes: &impl CallProbes) -> Result<(), StackError> {
+        self.workers.sample(now_ns);
         let mut has_any = false;
         for index in 0..self.threads.len() {
             has_any |= self.sample_thread(index, now_ns, probes);
@@ -141,9 +145,11 @@ impl Sampler {
         Ok(())
     }
 
-    /// Returns the stacks since the last call, most frequent first.
+    /// Returns the stacks since the last call, most frequent first, and those of its worker processes.
     pub fn take(&mut self) -> Vec<StackSample> {
-        self.sums.take(self.pid)
+        let mut samples = self.sums.take(self.pid);
+        samples.extend(self.workers.take());
+        samples
     }
 
     /// Reads the Python lines of each thread that is now in a call of a watched function, once per

@@ -60,6 +60,7 @@ impl StackSums {
                 ts_ns: count.last_ns,
                 pid,
                 tid,
+                is_worker: false,
                 call,
                 stack,
                 samples: count.samples,

@@ -213,3 +213,48 @@ fn recordings_of_two_hosts_say_why_and_where_as_the_live_hosts_did() {
         assert!(stacks.contains(line), "{stacks}");
     }
 }
+
+#[test]
+fn recordings_of_planted_causes_name_them() {
+    let lines = [call(
+        1,
+        "fleet.host.get_causal_chains",
+        &json!({ "window": "all", "limit": 50 }),
+    )];
+    let folder = recording("causes");
+    let (answers, _) = answers(&["--mcp", &folder], &lines);
+    let chains = answers[&1]["chains"].as_array().unwrap();
+    for (recording, cause, part) in [
+        ("ddp-gc-rank1", "own_code", "in collect_garbage()"),
+        ("ddp-sleep-rank1", "own_code", "in read_slowly()"),
+        ("ddp-lock-rank1", "own_code", "in wait_for_a_lock()"),
+        (
+            "ddp-recapture-rank1",
+            "graph_creation",
+            "in capture_again()",
+        ),
+        (
+            "ddp-neighbour-rank1",
+            "gpu_sharing",
+            "neighbour.py (PID 723)",
+        ),
+        ("ddp-workers-rank1", "own_code", "in Connection._recv()"),
+        ("engine-cpu", "cpu_contention", "sh ran on cpu 28"),
+        (
+            "engine-alloc",
+            "memory_allocation",
+            "in allocate_and_free()",
+        ),
+    ] {
+        let of_recording: Vec<&Value> = chains
+            .iter()
+            .filter(|chain| chain["node_id"] == recording)
+            .collect();
+        let is_named =
+            |chain: &&&Value| chain["cause"] == cause && chain.to_string().contains(part);
+        let named = of_recording.iter().find(is_named);
+        assert!(named.is_some(), "{recording}: {of_recording:#?}");
+        let is_innocent = |chain: &&&Value| chain["rank"] == 0;
+        assert_eq!(of_recording.iter().find(is_innocent), None, "{recording}");
+    }
+}

@@ -13,6 +13,8 @@ pub struct StackSample {
     pub pid: u32,
     /// Sampled thread.
     pub tid: u32,
+    /// Whether the thread is the first one of a worker process of the sampled one.
+    pub is_worker: bool,
     /// Function of a GPU library that the thread was in; `None` outside of them.
     pub call: Option<String>,
     /// Frames of the thread.

@@ -127,6 +127,11 @@ impl Cause {
         )
     }
 
+    /// Returns whether the process may wait for its worker processes.
+    pub(super) const fn may_wait_for_workers(self) -> bool {
+        matches!(self, Self::Lock | Self::Network | Self::Pipe)
+    }
+
     /// Returns the reason of blocking that it stands for.
     pub(super) const fn block_reason(self) -> Option<BlockReason> {
         Some(match self {

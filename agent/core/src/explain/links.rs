@@ -20,6 +20,10 @@ const SHARED: f64 = 2.0;
 /// TCP segments sent again per second from which they are a link of their own.
 const RETRANSMITS: f64 = 1.0;
 
+/// Advice for a process that waits for its workers.
+pub(super) const WORKERS: &str =
+    "let more workers prepare data (num_workers, prefetch_factor), or make their work cheaper";
+
 /// Returns the links from the system to the call, each with its figures for a period.
 pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
     let mut links = Vec::new();
@@ -116,9 +120,7 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation, period_ns: u64)
             let all = [advice::NETWORK].into_iter().chain(lost);
             return all.map(str::to_owned).collect();
         }
-        Cause::Pipe => {
-            "let more workers prepare data (num_workers, prefetch_factor), or make their work cheaper"
-        }
+        Cause::Pipe => WORKERS,
         Cause::Sleep => {
             return vec![format!(
                 "find the line that sleeps: fleet-agent stacks --pid {pid}"

@@ -36,6 +36,8 @@ pub struct Observation {
     pub calls: BTreeMap<String, FunctionDurations>,
     /// Samples by the function that the thread was in, and stack.
     pub stacks: BTreeMap<(Option<String>, Stack), u64>,
+    /// Samples of its worker processes by stack.
+    pub worker_stacks: BTreeMap<Stack, u64>,
     /// Samples in which the thread was certainly in no GPU library, by innermost Python line.
     pub outside: BTreeMap<Frame, u64>,
 }
@@ -82,6 +84,9 @@ impl Observation {
             .for_each(|calls| self.add_function(calls));
         for ((call, stack), samples) in &later.stacks {
             self.add_samples(call.clone(), stack, *samples);
+        }
+        for (stack, samples) in &later.worker_stacks {
+            self.add_worker_samples(stack, *samples);
         }
         for (line, samples) in &later.outside {
             self.add_outside(line, *samples);
@@ -160,9 +165,20 @@ impl Observation {
     }
 
     pub(super) fn add_stack(&mut self, sample: &StackSample) {
+        if sample.is_worker {
+            self.add_worker_samples(&sample.stack, sample.samples);
+            return;
+        }
         self.add_samples(sample.call.clone(), &sample.stack, sample.samples);
         if let Some(line) = sample.stack.python_line() {
             self.add_outside(line, sample.outside);
+        }
+    }
+
+    fn add_worker_samples(&mut self, stack: &Stack, samples: u64) {
+        if self.worker_stacks.len() < MAX_STACKS || self.worker_stacks.contains_key(stack) {
+            let sum = self.worker_stacks.entry(stack.clone()).or_default();
+            *sum = sum.saturating_add(samples);
         }
     }
 

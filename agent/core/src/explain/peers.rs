@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::explain::cause::Cause;
 use crate::explain::own_code::LineShares;
 use crate::explain::recapture::Graphs;
+use crate::explain::worker_lines::WorkerLines;
 use crate::statistics::median;
 
 /// Job of a process, by which it has peers; `None` for a process without a rank.
@@ -21,6 +22,8 @@ pub(super) struct Shares {
     /// Lines in the last periods.
     pub(super) lines: LineShares,
     pub(super) graphs: Graphs,
+    /// Lines of its worker processes.
+    pub(super) workers: WorkerLines,
 }
 
 /// Other ranks of a process's job on this host.
@@ -36,6 +39,10 @@ impl<'a> Peers<'a> {
 
     pub(super) fn lines(&self) -> Vec<&'a LineShares> {
         self.0.iter().map(|own| &own.lines).collect()
+    }
+
+    pub(super) fn workers(&self) -> Vec<&'a WorkerLines> {
+        self.0.iter().map(|own| &own.workers).collect()
     }
 
     pub(super) fn graphs(&self) -> Vec<Graphs> {

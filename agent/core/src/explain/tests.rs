@@ -2,6 +2,7 @@ mod gpu_sharing;
 mod network;
 mod own_code;
 mod recapture;
+mod workers;
 
 use proptest::prelude::*;
 
@@ -139,6 +140,7 @@ fn stack(pid: u32, ts_ns: u64, call: Option<&str>, line: u32, samples: u64) -> E
         ts_ns,
         pid,
         tid: pid,
+        is_worker: false,
         call: call.map(str::to_owned),
         stack: Stack {
             frames: vec![frame],

@@ -61,6 +61,8 @@ pub(super) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     outside: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     frames: Option<Vec<FrameFields>>,
@@ -233,6 +235,7 @@ impl Line {
             n: Some(sample.samples),
             in_call: sample.call.clone(),
             outside: Some(sample.outside).filter(|samples| *samples > 0),
+            worker: sample.is_worker.then_some(true),
             stack: Some(format!("{:016x}", stack.id())),
             sampled: Some(stack),
             ..Self::default()

@@ -77,6 +77,8 @@ pub(super) struct Line<'a> {
     in_call: Option<Cow<'a, str>>,
     #[serde(default)]
     outside: u64,
+    #[serde(default)]
+    worker: bool,
 }
 
 impl Line<'_> {
@@ -232,6 +234,7 @@ impl Line<'_> {
             ts_ns,
             pid: self.pid,
             tid: self.tid,
+            is_worker: self.worker,
             call: self.in_call.as_deref().map(str::to_owned),
             stack: stack.clone(),
             samples: self.n,

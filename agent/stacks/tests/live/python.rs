@@ -1,5 +1,7 @@
 //! Lines of Python programs.
 
+use fleet_agent_core::event::StackSample;
+
 use crate::STACKS;
 use crate::program::{Program, is_at};
 
@@ -144,4 +146,37 @@ fn each_thread_of_a_program_is_found_at_its_own_line() {
         let is_in_it = |text: &String| text.ends_with(line);
         program.until_in_thread(tid, |sample| sample.stack.lines().iter().any(is_in_it));
     }
+}
+
+/// Ends with the program (`PR_SET_PDEATHSIG`, `SIGKILL`).
+const WORKERS: &str = "\
+import ctypes
+import multiprocessing
+import time
+
+def decode():
+    time.sleep(0.03)
+
+def load(queue):
+    ctypes.CDLL(None).prctl(1, 9)
+    while True:
+        decode()
+        queue.put(0)
+
+processes = multiprocessing.get_context('fork')
+queue = processes.Queue(maxsize=2)
+processes.Process(target=load, args=(queue,), daemon=True).start()
+print('ready', flush=True)
+while True:
+    queue.get()
+";
+
+#[test]
+#[needs(STACKS)]
+fn the_line_of_a_worker_process_is_found_with_the_program_that_waits_for_it() {
+    let program = Program::python(WORKERS);
+    let is_of_worker = |sample: &StackSample| sample.is_worker && sample.tid != sample.pid;
+    program.until(|sample| is_of_worker(sample) && is_at(sample, "train.py:6 in decode()"));
+    let waits = |line: &String| line.ends_with("train.py:19 in <module>()");
+    program.until(|sample| !sample.is_worker && sample.stack.lines().iter().any(waits));
 }

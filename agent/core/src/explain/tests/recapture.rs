@@ -88,6 +88,7 @@ fn a_graph_whose_calls_no_sample_met_has_the_line_that_was_read_in_one_of_them()
             ts_ns,
             pid: rank,
             tid: rank,
+            is_worker: false,
             call: (rank == 1).then(|| "cudaGraphInstantiateWithFlags".to_owned()),
             stack: Stack {
                 frames: vec![line.clone()],

@@ -14,6 +14,7 @@ fn sample(pid: u32, line: u32, call: Option<&str>, samples: u64) -> StackSample 
         ts_ns: 0,
         pid,
         tid: pid,
+        is_worker: false,
         call: call.map(str::to_owned),
         stack: Stack {
             frames: vec![frame],
