@@ -309,10 +309,7 @@ impl ProcessState {
                     links: links::links(cause, &seen, period_ns)
                         .into_iter()
                         .chain(workers.clone().filter(|_| cause.may_wait_for_workers()))
-                        .chain(
-                            links::of_peers(cause, share, reference)
-                                .filter(|_| cause.is_fault(share)),
-                        )
+                        .chain(links::of_peers(cause, share, reference))
                         .collect(),
                     place: held.place.clone(),
                     advice: links::advice(cause, pid, &seen, period_ns),

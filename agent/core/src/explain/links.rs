@@ -79,7 +79,7 @@ pub(super) fn of_peers(cause: Cause, share: f64, reference: Reference) -> Option
     let Reference::Peers(peers) = reference else {
         return None;
     };
-    if share >= SHARED * peers {
+    if share >= SHARED * peers || !cause.is_fault(share) {
         return None;
     }
     let peers = percent(peers);
