@@ -155,6 +155,10 @@ pub struct ReplayArgs {
     )]
     pub start_at: StartAt,
 
+    /// Period of the reports about what processes lose time to
+    #[arg(long, hide = true, value_name = "DURATION", default_value = "10s", env = "FLEET_AGENT_REPORT_PERIOD", value_parser = positive_duration)]
+    pub report_period: Duration,
+
     /// Speed relative to the recording, or `max`
     #[arg(long, value_name = "X", default_value = "1", env = "FLEET_AGENT_SPEED")]
     pub speed: Speed,

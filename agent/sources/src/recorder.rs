@@ -149,8 +149,7 @@ impl Recorder {
     /// recorded.
     pub fn push_delays(&mut self, until_ns: u64, counted: &[(DelayKey, DelaySum)]) {
         self.delays_read_ns = until_ns;
-        let unranked = self.unranked.iter().copied();
-        let pids: Vec<u32> = self.jobs.announced().chain(unranked).collect();
+        let pids = self.jobs.announced().chain(self.unranked.iter().copied());
         let measured = self.delays.measure(until_ns, Some(counted), pids);
         self.counted.extend(measured.iter().map(Line::from_delays));
     }

@@ -264,8 +264,9 @@ where
                 job: args.job.clone(),
                 gpu_model: args.gpu_model.clone(),
             };
+            let host = Host::new(identity, flush_every_ns(args.speed));
             ReplayHost {
-                host: Host::new(identity, flush_every_ns(args.speed)),
+                host: host.with_report_period(args.report_period),
                 outbox,
                 has_ended: false,
             }

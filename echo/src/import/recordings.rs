@@ -163,6 +163,9 @@ impl Target<'_> {
                 self.endpoint,
                 "--cluster",
                 self.cluster,
+                // The answers are those of `fleet-agent explain FILE`, of short recordings too.
+                "--report-period",
+                "5s",
             ]);
             match node {
                 Node::PerRank => command.arg("--node-per-rank"),
