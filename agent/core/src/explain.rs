@@ -186,7 +186,8 @@ impl Explainer {
                 }
             }
             Event::Stack(sample) => {
-                if let Some(state) = self.state(sample.pid, ts_ns) {
+                // The last samples of a process come after its end.
+                if let Some(state) = self.processes.get_mut(&sample.pid) {
                     state.seen.add_stack(sample);
                 }
             }
@@ -292,7 +293,7 @@ impl ProcessState {
             let is_by_count = cause == Cause::GraphCreation && are_made_again;
             if !is_by_count && !stands_out(cause, share, reference) {
                 self.standing_out.remove(&cause);
-                self.past.add(cause, share);
+                self.past.add_seen(cause, share, &seen);
                 continue;
             }
             is_delayed |= !cause.is_call();

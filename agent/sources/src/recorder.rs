@@ -149,7 +149,9 @@ impl Recorder {
     /// recorded.
     pub fn push_delays(&mut self, until_ns: u64, counted: &[(DelayKey, DelaySum)]) {
         self.delays_read_ns = until_ns;
-        let pids = self.jobs.announced().chain(self.unranked.iter().copied());
+        let is_counted = |pid: &u32| counted.iter().any(|(key, _)| key.tgid == *pid);
+        let unranked = self.unranked.iter().copied().filter(is_counted);
+        let pids = self.jobs.announced().chain(unranked);
         let measured = self.delays.measure(until_ns, Some(counted), pids);
         self.counted.extend(measured.iter().map(Line::from_delays));
     }
@@ -260,8 +262,8 @@ impl Recorder {
         }
         self.write_counted(self.assembler.until_ns(), &mut text);
         self.write_quiet_line(&mut text);
-        let exited = polled.exited.iter().map(|pid| (polled.now_ns, *pid));
-        self.ended.extend(exited);
+        self.ended
+            .extend(polled.exited.iter().map(|pid| (polled.now_ns, *pid)));
         self.forget_ended();
         text
     }
@@ -294,10 +296,9 @@ impl Recorder {
 
     fn add(&mut self, process: Process) {
         let known = self.processes.iter().find(|known| known.pid == process.pid);
-        let has_space = self.processes.len() < MAX_PROCESSES;
         match known {
             Some(known) if *known == process => {}
-            None if has_space => self.processes.push(process),
+            None if self.processes.len() < MAX_PROCESSES => self.processes.push(process),
             _ => {
                 self.left_out.insert(process.pid);
                 self.counts.left_out += 1;
@@ -315,8 +316,7 @@ impl Recorder {
 
     /// Returns whether the events of a process are recorded.
     pub fn is_recorded(&self, pid: u32) -> bool {
-        let is_rank = self.jobs.is_announced(pid) && !self.left_out.contains(&pid);
-        is_rank || self.unranked.contains(&pid)
+        self.unranked.contains(&pid) || self.jobs.is_announced(pid) && !self.left_out.contains(&pid)
     }
 
     fn write_call(&mut self, seen: &CallEvent, text: &mut Vec<u8>) {

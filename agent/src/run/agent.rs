@@ -255,8 +255,8 @@ impl Agent {
             for report in &mut batch.reports {
                 report.program = self.processes.program(report.resource.pid);
             }
-            if let Some(stacks) = &self.stacks {
-                stacks.arm(&unranked_with_cause(&batch.reports));
+            if let (Some(stacks), Some(own)) = (&self.stacks, unranked_with_cause(&batch.reports)) {
+                stacks.arm(&[own]);
             }
             self.self_metrics.record_points(batch.n_points() as u64);
             self.outbox.send(batch).await;
@@ -278,15 +278,14 @@ impl Agent {
     }
 }
 
-/// Returns the processes without a rank that lose time to anything: no policy names them.
-fn unranked_with_cause(reports: &[ResourceReport]) -> Vec<LateProcess> {
+/// Returns the process without a rank that loses most time, since no policy names it. More of them would
+/// use up the budget of late ranks.
+fn unranked_with_cause(reports: &[ResourceReport]) -> Option<LateProcess> {
     let own = reports.iter().filter(|own| own.resource.rank.is_none());
-    own.filter(|own| !own.report.chains.is_empty())
-        .map(|own| LateProcess {
-            pid: own.resource.pid,
-            peer: None,
-        })
-        .collect()
+    // The chain with the largest share comes first.
+    let shares = own.filter_map(|own| Some((own.report.chains.first()?.share, own.resource.pid)));
+    let (_, pid) = shares.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(LateProcess { pid, peer: None })
 }
 
 fn wall_clock() -> WallClock {

@@ -1,7 +1,6 @@
 //! Worker processes of a sampled process, such as those that load its data: the lines of their Python
 //! programs.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -25,8 +24,6 @@ const SERVANTS: [&str; 2] = [
 pub(crate) struct Workers {
     pid: u32,
     readers: Vec<Worker>,
-    /// Children whose interpreter was looked for.
-    known: BTreeSet<u32>,
     due_ns: u64,
     sums: StackSums,
 }
@@ -44,7 +41,6 @@ impl Workers {
         Self {
             pid,
             readers: Vec::new(),
-            known: BTreeSet::new(),
             due_ns: 0,
             sums: StackSums::default(),
         }
@@ -85,14 +81,13 @@ impl Workers {
     fn search(&mut self) {
         let present = children(self.pid);
         self.readers.retain(|worker| present.contains(&worker.pid));
-        self.known.retain(|pid| present.contains(pid));
         for pid in present {
             if self.readers.len() == MAX_WORKERS {
                 break;
             }
-            if self.known.insert(pid)
-                && let Ok(python) = PythonReader::open(pid)
-            {
+            let is_known = self.readers.iter().any(|worker| worker.pid == pid);
+            // The interpreter of a new process may not be there yet.
+            if !is_known && let Ok(python) = PythonReader::open(pid) {
                 self.readers.push(Worker {
                     pid,
                     own_pid: own_pid(pid).unwrap_or(pid),

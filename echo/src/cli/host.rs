@@ -72,7 +72,7 @@ Examples:
   fleet-echo host stacks --node gpu-7 -o json             stacks for scripts
   fleet-echo host check                                   nodes without evidence, with losses, silent
 
-Processes without a rank (one GPU, data loaders, inference) are listed as well; they have no peers.
+Processes without a rank (one GPU, inference) are listed as well, compared with their own past.
 No chain and no process listed? Start with fleet-echo host check.";
 
 const QUANTILES: &str = "\

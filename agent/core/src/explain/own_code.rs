@@ -77,16 +77,19 @@ impl LineShares {
             samples: program_samples(seen),
             lines: BTreeMap::new(),
         };
+        // Of threads that run no Python themselves.
         let mut in_gpu_library: u64 = 0;
         let mut waits: BTreeMap<&Frame, u64> = BTreeMap::new();
         for ((call, stack), samples) in &seen.stacks {
-            if call.is_some() || has_gpu_library(stack) {
-                in_gpu_library = in_gpu_library.saturating_add(*samples);
-                continue;
-            }
+            let is_in_gpu_library = call.is_some() || has_gpu_library(stack);
             let Some(line) = stack.python_line() else {
+                let samples = if is_in_gpu_library { *samples } else { 0 };
+                in_gpu_library = in_gpu_library.saturating_add(samples);
                 continue;
             };
+            if is_in_gpu_library {
+                continue;
+            }
             if waits_for_thread(stack) {
                 *waits.entry(line).or_default() += samples;
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::explain::cause::Cause;
+use crate::explain::observation::Observation;
 use crate::statistics::median;
 
 /// Number of periods that are remembered.
@@ -15,6 +16,14 @@ const ENOUGH: usize = 3;
 pub(super) struct Past(BTreeMap<Cause, VecDeque<f64>>);
 
 impl Past {
+    /// Adds the share of a period of which this was seen. Before a process calls its GPU it has no past of
+    /// calls.
+    pub(super) fn add_seen(&mut self, cause: Cause, share: f64, seen: &Observation) {
+        if !cause.is_call() || !seen.calls.is_empty() {
+            self.add(cause, share);
+        }
+    }
+
     /// Adds the share of a period in which the cause did not stand out.
     pub(super) fn add(&mut self, cause: Cause, share: f64) {
         let shares = self.0.entry(cause).or_default();

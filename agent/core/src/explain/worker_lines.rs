@@ -16,7 +16,7 @@ const WAITING: [&str; 6] = [
     "selectors.py",
     "threading.py",
 ];
-/// Smallest number of samples of the workers.
+/// Smallest number of samples of the workers of a process.
 const MIN_SAMPLES: u64 = 20;
 /// Smallest share of their samples at a line.
 const FLOOR: f64 = 0.3;
@@ -57,7 +57,10 @@ impl WorkerLines {
         let busiest = self.lines.iter().max_by_key(|(_, (samples, _))| *samples)?;
         let (line, (samples, stack)) = busiest;
         let share = ratio(*samples, self.samples);
-        let peers: Vec<&&Self> = peers.iter().filter(|peer| peer.samples > 0).collect();
+        let peers: Vec<&&Self> = peers
+            .iter()
+            .filter(|peer| peer.samples >= MIN_SAMPLES)
+            .collect();
         let of_peers = peers.iter().map(|peer| peer.share(line));
         let of_peers = of_peers.fold(0.0, f64::max);
         if share < FLOOR || share < MULTIPLE * of_peers {

@@ -17,7 +17,7 @@ use crate::scope::Scope;
 /// Maximum number of chains per answer, most severe first.
 const MAX_CHAINS: usize = 5;
 
-/// Maximum number of stacks of the job that are compared.
+/// Maximum number of stacks of the rank, and of its job, that are compared; those with most samples.
 const MAX_STACKS: usize = 1000;
 
 /// Reports of the agent on the process of a rank.
@@ -48,12 +48,16 @@ impl HostReports {
         };
         let store = &scope.context.store;
         let chains = store.chains(query.clone()).await?;
-        let of_job = ProcessQuery {
-            rank: None,
+        let of_rank = ProcessQuery {
             limit: MAX_STACKS,
             ..query
         };
-        let top = top_stack(store.stack_totals(of_job).await?, subject.rank);
+        let of_job = ProcessQuery {
+            rank: None,
+            ..of_rank.clone()
+        };
+        let own = store.stack_totals(of_rank).await?;
+        let top = top_stack(&own, &store.stack_totals(of_job).await?);
         Ok(Self {
             chains: compared(scope, window, chains).await?,
             top_stack_peer_share: top.as_ref().and_then(|top| top.peer_share),

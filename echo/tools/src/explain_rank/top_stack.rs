@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use echo_core::ids::Rank;
 use echo_store::process_reports::StackTotals;
 
 use crate::host::stacks::{PYTHON, SampledStack};
@@ -18,14 +17,17 @@ pub(super) struct TopStack {
     pub(super) peer_share: Option<f64>,
 }
 
-/// Finds the line at which a rank is more often than its peers, among the samples of all of them. Its
-/// samples are those of all stacks at the line, and the stack is the most frequent one.
-pub(super) fn top_stack(all: Vec<StackTotals>, rank: Rank) -> Option<TopStack> {
-    let (own, peers): (Vec<StackTotals>, Vec<StackTotals>) = all
-        .into_iter()
-        .partition(|totals| totals.process.rank == Some(rank));
-    let (at_spots, samples) = spots(&own);
-    let (peers_at_spots, peer_samples) = spots(&peers);
+/// Finds the line at which a rank is more often than the other ranks of its job. Its samples are those of
+/// all stacks at the line, and the stack is the most frequent one.
+pub(super) fn top_stack(own: &[StackTotals], of_job: &[StackTotals]) -> Option<TopStack> {
+    let process = &own.first()?.process;
+    let is_peer = |totals: &&StackTotals| {
+        let other = &totals.process;
+        let is_of_job = (&other.cluster, &other.job) == (&process.cluster, &process.job);
+        is_of_job && other.rank.is_some() && other.rank != process.rank
+    };
+    let (at_spots, samples) = spots(own.iter());
+    let (peers_at_spots, peer_samples) = spots(of_job.iter().filter(is_peer));
     let peer_share = |spot: &Spot<'_>| {
         let at_spot = peers_at_spots.get(spot).copied().unwrap_or(0);
         (peer_samples > 0).then(|| share(at_spot, peer_samples))
@@ -50,15 +52,12 @@ pub(super) fn top_stack(all: Vec<StackTotals>, rank: Rank) -> Option<TopStack> {
 
 /// Samples by place, and of all places. A thread of a library without a line of the program waits for work
 /// most of the time, so its samples count only if there are no others.
-fn spots(all: &[StackTotals]) -> (BTreeMap<Spot<'_>, u64>, u64) {
+fn spots<'a>(all: impl Iterator<Item = &'a StackTotals> + Clone) -> (BTreeMap<Spot<'a>, u64>, u64) {
     let is_of_program =
         |totals: &&StackTotals| totals.function.is_some() || line_of(&totals.stack).is_some();
-    let has_program = all.iter().any(|totals| is_of_program(&totals));
+    let has_program = all.clone().any(|totals| is_of_program(&totals));
     let mut spots: BTreeMap<Spot<'_>, u64> = BTreeMap::new();
-    for totals in all
-        .iter()
-        .filter(|totals| !has_program || is_of_program(totals))
-    {
+    for totals in all.filter(|totals| !has_program || is_of_program(totals)) {
         *spots.entry(spot_of(totals)).or_default() += totals.samples;
     }
     let samples = spots.values().sum();
@@ -86,6 +85,7 @@ fn share(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use echo_core::ids::Rank;
     use echo_store::process_reports::ProcessKey;
 
     use super::*;
@@ -112,21 +112,20 @@ mod tests {
 
     #[test]
     fn a_rank_is_where_its_peers_are_not_whatever_waits_for_work() {
-        let all = vec![
+        let collect = "[Python] job.py:66 in collect()";
+        let own = [
             sampled(1, None, IDLE, 100),
             sampled(1, None, BACKWARD, 40),
+            sampled(1, None, &format!("visit+0x1 (python3.12)\n{collect}"), 29),
             sampled(
                 1,
                 None,
-                "visit+0x1 (python3.12)\n[Python] job.py:66 in collect()",
-                30,
+                &format!("{collect}\n[Python] job.py:80 in main()"),
+                31,
             ),
-            sampled(
-                1,
-                None,
-                "[Python] job.py:66 in collect()\n[Python] job.py:80 in main()",
-                30,
-            ),
+        ];
+        let mut of_job = own.to_vec();
+        of_job.extend([
             sampled(0, None, IDLE, 100),
             sampled(0, None, BACKWARD, 90),
             sampled(
@@ -135,8 +134,14 @@ mod tests {
                 "[Python] job.py:90 in main()",
                 10,
             ),
-        ];
-        let top = top_stack(all, Rank::new(1)).unwrap();
+        ]);
+        // Neither a process without a rank nor a rank of another job is a peer.
+        let mut unranked = sampled(0, None, collect, 500);
+        unranked.process.rank = None;
+        let mut of_other_job = sampled(0, None, collect, 500);
+        of_other_job.process.job = Some("other".parse().unwrap());
+        of_job.extend([unranked, of_other_job]);
+        let top = top_stack(&own, &of_job).unwrap();
         assert_eq!(
             top.stack.stack.last().unwrap(),
             "[Python] job.py:80 in main()"
@@ -147,12 +152,12 @@ mod tests {
 
     #[test]
     fn without_lines_and_peers_it_is_the_most_frequent_function() {
-        let all = vec![
+        let own = [
             sampled(1, None, IDLE, 60),
             sampled(1, None, "poll+0x1 (libc.so.6)", 20),
         ];
-        let top = top_stack(all, Rank::new(1)).unwrap();
+        let top = top_stack(&own, &own).unwrap();
         assert_eq!((top.stack.share, top.peer_share), (0.75, None));
-        assert_eq!(top_stack(Vec::new(), Rank::new(1)), None);
+        assert_eq!(top_stack(&[], &own), None);
     }
 }

@@ -18,9 +18,12 @@ pub(super) fn reports(found: &HostReports) -> Markup {
         }
         @if let Some(top) = &found.top_stack {
             section aria-labelledby="stack" {
-                h2 id="stack" { "Where it is more often than its peers" }
+                h2 id="stack" {
+                    @if found.top_stack_peer_share.is_some() { "Where it is more often than its peers" }
+                    @else { "Where it is most often" }
+                }
                 p.quiet {
-                    (percent(top.share)) " of the samples of its process: " (top.samples)
+                    (percent(top.share)) " of the samples of its program: " (top.samples)
                     @if let Some(share) = found.top_stack_peer_share { ", of its peers " (percent(share)) }
                     @if let Some(function) = &top.function { ", in " code { (function) } }
                 }

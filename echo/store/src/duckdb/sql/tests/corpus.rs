@@ -11,15 +11,14 @@ use echo_sql_guard::functions;
 use echo_sql_guard::views::{PRIVATE, PUBLISHED, is_private};
 use serde_json::{Map, Value};
 
-use super::fuzz::{MOST_KB, cpu_time, peak_kb};
+use super::fuzz::{MOST_KB, peak_kb, time_without_cpu};
 use super::{DEADLINE, Lab, long};
 use crate::EventStore;
 use crate::sql::SqlError;
 
-/// Longest time from its deadline to the end of a statement, and the same for a process that gets less than
-/// a core of a busy machine.
+/// Longest time from its deadline to the end of a statement, besides that for which its threads are runnable
+/// without a CPU.
 const LATEST_STOP: Duration = Duration::from_secs(1);
-const LATEST_STOP_IF_BUSY: Duration = Duration::from_secs(20);
 
 /// Statements of a file, each with its family.
 pub(super) fn statements(file: &str) -> Vec<(String, String)> {
@@ -67,21 +66,18 @@ async fn attacks_are_refused_and_change_nothing() {
     let (mut answered, mut recent) = (Vec::new(), Vec::new());
     for (family, text) in attacks {
         let start: String = text.chars().take(200).collect();
-        let (started, used) = (Instant::now(), cpu_time());
+        let (started, waited) = (Instant::now(), time_without_cpu());
         let answer = lab.run(&text).await;
-        let (took, used) = (started.elapsed(), cpu_time().saturating_sub(used));
-        // On a busy machine everything takes longer, also to stop.
-        let had_a_core = used.as_secs_f64() > 0.8 * took.as_secs_f64();
-        let longest = if had_a_core {
-            LATEST_STOP
-        } else {
-            LATEST_STOP_IF_BUSY
-        };
+        let took = started.elapsed();
+        let without_cpu = time_without_cpu().saturating_sub(waited);
         let Err(error) = answer else {
             answered.push(start);
             continue;
         };
-        assert!(took < DEADLINE + longest, "{family}: {took:?} {start}");
+        assert!(
+            took < DEADLINE + LATEST_STOP + without_cpu,
+            "{family}: {took:?} {start}"
+        );
         match error {
             SqlError::Refused(refusal) => {
                 assert!(

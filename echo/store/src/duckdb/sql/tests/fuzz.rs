@@ -2,7 +2,7 @@
 //! memory.
 
 use std::env;
-use std::fs::read_to_string;
+use std::fs::{read_dir, read_to_string};
 use std::time::{Duration, Instant};
 
 use echo_sql_guard::functions;
@@ -327,12 +327,13 @@ pub(super) fn peak_kb() -> u64 {
     kb.unwrap().parse().unwrap()
 }
 
-/// Time for which this process has had a CPU, in steps of 10 ms.
-pub(super) fn cpu_time() -> Duration {
-    let stat = read_to_string("/proc/self/stat").unwrap();
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    // Fields 14 and 15 of proc(5), of which the first two are before the name's end.
-    let ticks = fields.split(' ').skip(11).take(2);
-    let ticks: u64 = ticks.map(|field| field.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(10 * ticks)
+/// Time for which the threads of this process were runnable and had no CPU, as a sum.
+pub(super) fn time_without_cpu() -> Duration {
+    let threads = read_dir("/proc/self/task").unwrap();
+    let waits = threads.filter_map(|thread| {
+        // A thread may end meanwhile.
+        let times = read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        times.split(' ').nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waits.sum())
 }
