@@ -128,7 +128,9 @@ impl Sampler {
 
     /// Samples each thread once, at `now_ns` of the events' clock, with what probes know of its calls.
     pub fn sample(&mut self, now_ns: u64, probes: &impl CallProbes) -> Result<(), StackError> {
-        self.workers.sample(now_ns);
+        if self.python.is_ok() {
+            self.workers.sample(now_ns);
+        }
         let mut has_any = false;
         for index in 0..self.threads.len() {
             has_any |= self.sample_thread(index, now_ns, probes);
