@@ -17,7 +17,7 @@ async fn the_page_of_a_rank_has_the_chains_and_the_top_stack_of_its_process() {
         "<h3>Cpu contention</h3>",
         "It loses 29.5 % of its time, its peers 0.0 %.",
         "<code>taskset -pc 13-15 4002</code>",
-        "75.0 % of the samples of its process: 60",
+        "75.0 % of the samples of its program: 60",
         "[Python] train.py:210 in main()",
     ] {
         assert!(page.contains(part), "{part}: {page}");
