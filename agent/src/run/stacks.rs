@@ -1,5 +1,5 @@
 //! Sampling of stacks: of late ranks, armed by a policy or by a verdict of their own, together with a rank
-//! to compare with, and of processes without a rank that lose time to anything.
+//! to compare with, and of the process without a rank that loses most time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
