@@ -343,12 +343,15 @@ fn while_echo_is_unreachable_points_are_spooled_and_none_is_lost_or_stored_twice
     let addresses = [echo.otlp.clone(), echo.http.clone()];
     drop(echo);
     running.wait_for_metric("fleet_agent_spool_bytes", |bytes| bytes > 3 * 4096);
+    let before = running.metric("fleet_agent_points_sent_total");
     let echo = Echo::start(gpu.path(), addresses.each_ref().map(String::as_str));
-    running.wait_for_metric("fleet_agent_spool_bytes", |bytes| bytes == 0);
+    running.wait_for_metric("fleet_agent_points_sent_total", |sent| sent > before);
+    // A busy machine may spool faster than it sends, as long as the job runs.
     fs::write(gpu.gate("end"), "").unwrap();
     let issued = job.issued();
     running.wait_for_log("a rank ended");
     running.wait_for_log("a rank ended");
+    running.wait_for_metric("fleet_agent_spool_bytes", |bytes| bytes == 0);
     assert_eq!(running.metric("fleet_agent_points_dropped_total"), 0);
     running.stop();
     // Every block of every rank is stored once: each begins where the previous one ended.
