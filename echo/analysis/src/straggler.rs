@@ -104,6 +104,7 @@ pub mod ledger;
 pub mod peers;
 pub mod rule;
 
+mod alone;
 mod bill;
 mod clock;
 mod communicator;

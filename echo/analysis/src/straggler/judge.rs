@@ -2,6 +2,7 @@
 
 use echo_core::model::event::Source;
 
+use crate::straggler::alone::Alone;
 use crate::straggler::bill::{Bill, Entry, PAUSE_S};
 use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
@@ -27,18 +28,6 @@ const LEAST_WEIGHT: f64 = 0.1;
 /// Share of the operations below which the waiting in an evaluation is not known: what was known
 /// before is taken to last. A rank without time for its job loses the times of its operations, too.
 const LEAST_COMPARED: f64 = 0.34;
-
-/// Rank for which all others wait.
-#[derive(Debug, Clone, Copy)]
-struct Alone {
-    rank: usize,
-    /// Begin, job time, seconds.
-    since: f64,
-    /// Length of the past at the beginning, seconds.
-    past_s: f64,
-    /// Waiting of each peer beyond that of healthy jobs, seconds.
-    waited_s: f64,
-}
 
 /// Judge of one job.
 #[derive(Debug)]
@@ -95,7 +84,7 @@ impl Judge {
     /// Judges one evaluation.
     pub(super) fn judge(&mut self, measured: &Measured, has_transfers: bool) {
         let seconds = measured.seconds;
-        self.judge_alone(measured, seconds);
+        self.judge_alone(measured);
         if let Some(usual) = self.usual.take() {
             if let Some(mut loss) = usual.loss(&measured.paces) {
                 loss.seconds = seconds;
@@ -138,7 +127,7 @@ impl Judge {
     /// Appends the evaluation to the past if nothing speaks against it.
     fn learn(&mut self, measured: &Measured, seconds: f64) {
         let is_alone = self.alone.is_some_and(|alone| {
-            alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.enough_s / 2.0
+            alone.has_no_past(&self.rule) && alone.excess_s(&self.rule) >= self.rule.enough_s / 2.0
         });
         if is_alone || !self.incidents.is_empty() || seconds <= 0.0 {
             self.history.forget_held();
@@ -164,47 +153,21 @@ impl Judge {
     }
 
     /// Without a past: all ranks wait for one rank, which waits for none.
-    fn judge_alone(&mut self, measured: &Measured, seconds: f64) {
+    fn judge_alone(&mut self, measured: &Measured) {
         let rule = &self.rule;
-        let single = measured.always_last().filter(|(_, flow)| {
-            let peers = flow.peer;
-            peers >= rule.healthy_wait && flow.suffered <= (1.0 - rule.alone) * peers
-        });
         let past_s = self.history.seconds();
-        self.alone = single.map(|(rank, flow)| {
-            let before = self.alone.filter(|alone| alone.rank == rank);
-            let mut alone = before.unwrap_or(Alone {
-                rank,
-                since: measured.until - seconds,
-                past_s,
-                waited_s: 0.0,
-            });
-            // Operations that overlap are waited for at once.
-            alone.waited_s += seconds * (flow.peer.min(1.0) - rule.healthy_wait);
-            alone
-        });
-        let (Some(alone), Some((_, flow))) = (self.alone, single) else {
-            return;
-        };
+        self.alone = Alone::take(self.alone, measured, past_s, rule);
         // Where the pace fell as well, the past gives the loss.
         let has_past = self.evidence.largest() != (0.0, 0.0);
-        let is_enough = alone.waited_s >= 2.0 * rule.enough_s;
-        if alone.past_s <= 2.0 * rule.need_s && is_enough && !has_past {
-            let excess = flow.peer - rule.healthy_wait;
-            let entry = Entry {
-                from: measured.until - seconds,
-                to: measured.until,
-                loss: excess.clamp(0.0, 1.0),
-                weight: 1.0,
-                gpu_s: measured.lost_gpu_s(seconds, excess),
-                waited: flow.peer,
-                late: 0.0,
-            };
-            let subject = Subject::Rank(alone.rank);
-            if self
-                .incidents
-                .late_without_past(subject, alone.since, entry)
-            {
+        let Some(alone) = self.alone.as_mut().filter(|_| !has_past) else {
+            return;
+        };
+        let subject = Subject::Rank(alone.rank);
+        let is_late = alone.is_late(rule) || self.incidents.is_late(subject);
+        if alone.has_no_past(rule) && is_late {
+            let entry = alone.bill(measured, rule);
+            let since = alone.since;
+            if self.incidents.late_without_past(subject, since, entry) {
                 // What was learned so far was the late rank's time.
                 self.history = History::default();
                 self.usual = None;

@@ -56,6 +56,12 @@ impl OpenIncidents {
         open.is_some_and(|state| state.kind == Kind::Loss)
     }
 
+    /// Returns true if the subject is known to be late without a past.
+    pub(super) fn is_late(&self, subject: Subject) -> bool {
+        let open = self.open.get(&subject);
+        open.is_some_and(|state| state.kind == Kind::LateWithoutPast)
+    }
+
     /// Returns true if an incident of the subject may be opened: no incident of a rank or node is open,
     /// and no stall.
     pub(super) fn may_name(&self, subject: Subject) -> bool {

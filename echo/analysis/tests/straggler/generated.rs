@@ -100,6 +100,20 @@ fn generated_loops_name_the_culprit_and_no_other_rank() {
     }
 }
 
+/// Beside the computation, peers wait for two thirds of the time only.
+#[test]
+fn a_rank_that_is_late_from_the_first_step_is_named_where_collectives_overlap() {
+    for seed in [22, 30, 38, 41, 63, 93] {
+        let job = generate(Kind::FirstStep, seed, None);
+        let incidents = play(&job.recording, Rule::default());
+        let shown = Shown(&incidents).to_string();
+        assert_eq!(score(&incidents, job.truth), Score::Right, "{shown}");
+        // What peers wait beyond healthy jobs is a lower bound.
+        let lost = cost(&incidents, f64::INFINITY);
+        assert!(lost > 0.0 && lost < job.lost_gpu_s, "{lost} of {shown}");
+    }
+}
+
 #[test]
 #[ignore = "minutes"]
 fn generated_loops_with_many_seeds() {
