@@ -278,7 +278,7 @@ COMMENT ON COLUMN collectives.wait_max_ms IS 'Longest wait, milliseconds.';
 
 -- The classes of operations are in an attribute: AllReduce.7.21=90 are 90 operations of 2^21 elements or more, below
 -- 2^22, of NCCL's element type 7. Agents send at most 13 classes.
-CREATE VIEW nccl_events AS
+CREATE VIEW operation_classes AS
 WITH classes AS (
     SELECT
         event_rows.*,
@@ -339,28 +339,28 @@ FROM sizes
 JOIN origins ON origins.id = sizes.origin
 WHERE sizes.class <> '';
 
-COMMENT ON VIEW nccl_events IS 'Classes of operations in intervals of the busiest communicator of each rank, from one completion to another (metric fleet.rank.elapsed_ms): one row per interval and class. An interval overlaps blocks of collectives and tcp_events, so join them where their sequence numbers overlap.';
-COMMENT ON COLUMN nccl_events.event_id IS 'Event of the interval.';
-COMMENT ON COLUMN nccl_events.timestamp_ns IS 'End of the interval on the clock of the sender, Unix nanoseconds.';
-COMMENT ON COLUMN nccl_events.start_ns IS 'Beginning of the interval, Unix nanoseconds.';
-COMMENT ON COLUMN nccl_events.cluster_id IS 'Cluster of the node.';
-COMMENT ON COLUMN nccl_events.node_id IS 'Node that sent it.';
-COMMENT ON COLUMN nccl_events.job IS 'Job that the rank belongs to.';
-COMMENT ON COLUMN nccl_events.rank IS 'Rank within the job, counted from 0.';
-COMMENT ON COLUMN nccl_events.nranks IS 'World size: number of ranks of the job.';
-COMMENT ON COLUMN nccl_events.comm_id IS 'Communicator, 16 hexadecimal digits.';
-COMMENT ON COLUMN nccl_events.comm_rank IS 'Rank within the communicator, counted from 0.';
-COMMENT ON COLUMN nccl_events.comm_nranks IS 'Number of ranks of the communicator.';
-COMMENT ON COLUMN nccl_events.source IS 'Clock that measured it: host or device.';
-COMMENT ON COLUMN nccl_events.seq_first IS 'First sequence number of the interval, inclusive.';
-COMMENT ON COLUMN nccl_events.seq_last IS 'Last sequence number of the interval, inclusive.';
-COMMENT ON COLUMN nccl_events.elapsed_ms IS 'Duration of the whole interval, the same in each of its rows, milliseconds.';
-COMMENT ON COLUMN nccl_events.op IS 'Collective operation; other for rare classes, which are counted together.';
-COMMENT ON COLUMN nccl_events.n_ops IS 'Operations of this class in the interval.';
-COMMENT ON COLUMN nccl_events.datatype IS 'Type of the elements; absent for other.';
-COMMENT ON COLUMN nccl_events.bytes IS 'Size of one operation as its caller gives it to NCCL, with the number of elements rounded down to a power of two; absent for other.';
+COMMENT ON VIEW operation_classes IS 'Classes of operations in intervals of the busiest communicator of each rank, from one completion to another (metric fleet.rank.elapsed_ms): one row per interval and class. An interval overlaps blocks of collectives and tcp_retransmits, so join them where their sequence numbers overlap.';
+COMMENT ON COLUMN operation_classes.event_id IS 'Event of the interval.';
+COMMENT ON COLUMN operation_classes.timestamp_ns IS 'End of the interval on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN operation_classes.start_ns IS 'Beginning of the interval, Unix nanoseconds.';
+COMMENT ON COLUMN operation_classes.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN operation_classes.node_id IS 'Node that sent it.';
+COMMENT ON COLUMN operation_classes.job IS 'Job that the rank belongs to.';
+COMMENT ON COLUMN operation_classes.rank IS 'Rank within the job, counted from 0.';
+COMMENT ON COLUMN operation_classes.nranks IS 'World size: number of ranks of the job.';
+COMMENT ON COLUMN operation_classes.comm_id IS 'Communicator, 16 hexadecimal digits.';
+COMMENT ON COLUMN operation_classes.comm_rank IS 'Rank within the communicator, counted from 0.';
+COMMENT ON COLUMN operation_classes.comm_nranks IS 'Number of ranks of the communicator.';
+COMMENT ON COLUMN operation_classes.source IS 'Clock that measured it: host or device.';
+COMMENT ON COLUMN operation_classes.seq_first IS 'First sequence number of the interval, inclusive.';
+COMMENT ON COLUMN operation_classes.seq_last IS 'Last sequence number of the interval, inclusive.';
+COMMENT ON COLUMN operation_classes.elapsed_ms IS 'Duration of the whole interval, the same in each of its rows, milliseconds.';
+COMMENT ON COLUMN operation_classes.op IS 'Collective operation; other for rare classes, which are counted together.';
+COMMENT ON COLUMN operation_classes.n_ops IS 'Operations of this class in the interval.';
+COMMENT ON COLUMN operation_classes.datatype IS 'Type of the elements; absent for other.';
+COMMENT ON COLUMN operation_classes.bytes IS 'Size of one operation as its caller gives it to NCCL, with the number of elements rounded down to a power of two; absent for other.';
 
-CREATE VIEW tcp_events AS
+CREATE VIEW tcp_retransmits AS
 SELECT
     event_rows.event_id,
     event_rows.timestamp_ns,
@@ -379,19 +379,19 @@ JOIN origins ON origins.id = event_rows.origin
 JOIN series ON series.id = event_rows.series
 WHERE series.metric = 'fleet.host.tcp_retransmits';
 
-COMMENT ON VIEW tcp_events IS 'TCP segments that the process of a rank retransmitted during a block of operations of its busiest communicator (metric fleet.host.tcp_retransmits), zeros included. Blocks have the same sequence numbers as in collectives.';
-COMMENT ON COLUMN tcp_events.event_id IS 'Event of the measurement.';
-COMMENT ON COLUMN tcp_events.timestamp_ns IS 'End of the block on the clock of the sender, Unix nanoseconds.';
-COMMENT ON COLUMN tcp_events.start_ns IS 'Beginning of the block, Unix nanoseconds.';
-COMMENT ON COLUMN tcp_events.cluster_id IS 'Cluster of the node.';
-COMMENT ON COLUMN tcp_events.node_id IS 'Node that sent it.';
-COMMENT ON COLUMN tcp_events.job IS 'Job that the rank belongs to.';
-COMMENT ON COLUMN tcp_events.rank IS 'Rank within the job, counted from 0.';
-COMMENT ON COLUMN tcp_events.nranks IS 'World size: number of ranks of the job.';
-COMMENT ON COLUMN tcp_events.comm_id IS 'Communicator of the block, 16 hexadecimal digits.';
-COMMENT ON COLUMN tcp_events.seq_first IS 'First sequence number of the block, inclusive.';
-COMMENT ON COLUMN tcp_events.seq_last IS 'Last sequence number of the block, inclusive.';
-COMMENT ON COLUMN tcp_events.retransmits IS 'Segments retransmitted.';
+COMMENT ON VIEW tcp_retransmits IS 'TCP segments that the host of a rank retransmitted, for whatever process, during a block of operations of its busiest communicator (metric fleet.host.tcp_retransmits), zeros included. Blocks have the same sequence numbers as in collectives.';
+COMMENT ON COLUMN tcp_retransmits.event_id IS 'Event of the measurement.';
+COMMENT ON COLUMN tcp_retransmits.timestamp_ns IS 'End of the block on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN tcp_retransmits.start_ns IS 'Beginning of the block, Unix nanoseconds.';
+COMMENT ON COLUMN tcp_retransmits.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN tcp_retransmits.node_id IS 'Node that sent it.';
+COMMENT ON COLUMN tcp_retransmits.job IS 'Job that the rank belongs to.';
+COMMENT ON COLUMN tcp_retransmits.rank IS 'Rank within the job, counted from 0.';
+COMMENT ON COLUMN tcp_retransmits.nranks IS 'World size: number of ranks of the job.';
+COMMENT ON COLUMN tcp_retransmits.comm_id IS 'Communicator of the block, 16 hexadecimal digits.';
+COMMENT ON COLUMN tcp_retransmits.seq_first IS 'First sequence number of the block, inclusive.';
+COMMENT ON COLUMN tcp_retransmits.seq_last IS 'Last sequence number of the block, inclusive.';
+COMMENT ON COLUMN tcp_retransmits.retransmits IS 'Segments that the host retransmitted. Ranks of one host have the same, so use the largest per node.';
 
 -- What agents report about single processes. One call of json_extract_string parses the attributes once.
 CREATE VIEW process_calls AS

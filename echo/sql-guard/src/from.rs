@@ -244,9 +244,11 @@ fn base_table(
     if views::is_published(name) {
         return Ok(view(name));
     }
+    let views = format!("the views are {}", views::names());
+    let instead = views::instead(name).map(|hint| format!("{hint}; {views}"));
     Err(Refusal::new(
         format!("{name} is not a published view"),
-        format!("the views are {}", views::names()),
+        instead.unwrap_or(views),
     ))
 }
 

@@ -79,6 +79,8 @@ fn published_views_are_accepted_in_any_case_and_other_tables_are_refused() {
         "{}",
         refusal.hint
     );
+    let published = check("SELECT", &select("NCCL_events")).unwrap_err();
+    assert!(published.hint.contains("op_waits"), "{}", published.hint);
 }
 
 #[test]

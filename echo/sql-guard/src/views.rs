@@ -24,10 +24,13 @@ pub const PUBLISHED: [PublishedView; 16] = [
     ),
     view("events", "every data point"),
     view(
-        "nccl_events",
+        "operation_classes",
         "operations by class: data type, bytes, communicator size",
     ),
-    view("tcp_events", "TCP retransmissions of ranks per block"),
+    view(
+        "tcp_retransmits",
+        "TCP retransmissions of hosts per block of their ranks",
+    ),
     view("op_waits", "single operations, sampled"),
     view("process_chains", "causal chains of processes"),
     view(
@@ -45,6 +48,17 @@ pub const PUBLISHED: [PublishedView; 16] = [
     view("dropped_slices", "time slices deleted by retention"),
     view("judged", "progress of the detector"),
 ];
+
+/// The view with the same contents as one that other products publish.
+pub(crate) fn instead(name: &str) -> Option<&'static str> {
+    match name.to_ascii_lowercase().as_str() {
+        "nccl_events" => {
+            Some("single operations are in op_waits, and counts by class in operation_classes")
+        }
+        "tcp_events" => Some("retransmissions are in tcp_retransmits"),
+        _ => None,
+    }
+}
 
 /// Other objects in the database. WITH must not define these names, so that no ambiguity exposes
 /// them.

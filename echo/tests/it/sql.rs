@@ -104,17 +104,18 @@ fn operations_of_a_replayed_job_join_by_sequence_numbers_over_the_views() {
         assert_eq!(status, 200, "{sql}: {answer}");
         answer["rows"].clone()
     };
-    let sizes = "SELECT DISTINCT datatype, comm_nranks FROM nccl_events WHERE op = 'AllReduce'";
+    let sizes =
+        "SELECT DISTINCT datatype, comm_nranks FROM operation_classes WHERE op = 'AllReduce'";
     assert_eq!(rows(sizes), json!([["float32", 4]]));
     let joined = "SELECT rank, count(*)::BIGINT > 0, bool_and(n.bytes > 0), bool_and(n.n_ops > 0) \
-         FROM nccl_events n JOIN collectives c USING (cluster_id, node_id, rank, comm_id, op) \
+         FROM operation_classes n JOIN collectives c USING (cluster_id, node_id, rank, comm_id, op) \
          WHERE n.seq_first <= c.seq_last AND c.seq_first <= n.seq_last AND op = 'AllReduce' \
          GROUP BY rank ORDER BY rank";
     let expected: Vec<Value> = (0..4).map(|rank| json!([rank, true, true, true])).collect();
     assert_eq!(rows(joined), json!(expected));
     // The recording has no probes of TCP.
     assert_eq!(
-        rows("SELECT count(*)::BIGINT FROM tcp_events"),
+        rows("SELECT count(*)::BIGINT FROM tcp_retransmits"),
         json!([[0]])
     );
     assert_eq!(echo.terminate(), 0);

@@ -16,6 +16,8 @@ use crate::scope::Scope;
 use crate::tool::Tool;
 use crate::{ToolError, shard_hint};
 
+mod operations;
+
 const DEFAULT_ROWS: usize = 200;
 const MAX_ROWS: usize = 10_000;
 const DEFAULT_BYTES: usize = 48 * 1024;
@@ -52,8 +54,8 @@ pub struct Analysis {
     pub truncated: bool,
     /// Execution time, milliseconds.
     pub elapsed_ms: f64,
-    /// Hint on the remaining rows when the answer is truncated, and where other clusters are
-    /// when they are on other shards.
+    /// Hint on the remaining rows when the answer is truncated, on operations that are spelled
+    /// otherwise, and where other clusters are when they are on other shards.
     pub note: Option<String>,
 }
 
@@ -78,7 +80,7 @@ impl Tool for RunAnalysis {
     const NAME: &'static str = "fleet.cluster.run_analysis";
     const TITLE: &'static str = "Run analysis";
     const DESCRIPTION: &'static str = "Runs one read-only SELECT (DuckDB) for anything else. \
-        Views: verdicts, ranks, collectives, events, nccl_events, tcp_events, op_waits, process_chains, process_calls, process_stacks, cost_hours, cost_hour_history, lost_time, verdict_history, dropped_slices, judged. \
+        Views: verdicts, ranks, collectives, events, operation_classes, tcp_retransmits, op_waits, process_chains, process_calls, process_stacks, cost_hours, cost_hour_history, lost_time, verdict_history, dropped_slices, judged. \
         Column names have units; *_ns is Unix ns. SELECT * FROM view LIMIT 1 shows columns. Large results are truncated.";
     const NEEDS_SQL: bool = true;
     const PRECISION: Precision = Precision::Exact;
@@ -86,6 +88,7 @@ impl Tool for RunAnalysis {
 
     async fn call(self, scope: &Scope<'_>) -> Result<Analysis, ToolError> {
         let context = scope.context;
+        let spelling = operations::note(&self.sql);
         let max_rows = in_range("max_rows", self.max_rows, DEFAULT_ROWS, 1..=MAX_ROWS)?;
         let max_bytes = in_range(
             "max_bytes",
@@ -112,6 +115,7 @@ impl Tool for RunAnalysis {
             Reach::Own | Reach::OwnForNow => shard_hint::note(context, None),
         };
         Ok(answer
+            .with_note(spelling)
             .with_note(shard_note)
             .with_note(shard_hint::lake_note(reach)))
     }

@@ -44,7 +44,7 @@ async fn operations_are_listed_by_class_with_data_type_bytes_and_ranks_and_join_
         retransmits(2, 17.0),
     ];
     lab.store.append(batch(2, events)).await.unwrap();
-    let classes = "SELECT op, n_ops, datatype, bytes, comm_rank, comm_nranks FROM nccl_events \
+    let classes = "SELECT op, n_ops, datatype, bytes, comm_rank, comm_nranks FROM operation_classes \
          WHERE rank = 1 ORDER BY op";
     assert_eq!(
         rows(&lab, classes).await,
@@ -55,8 +55,8 @@ async fn operations_are_listed_by_class_with_data_type_bytes_and_ranks_and_join_
         ]
     );
     let joined = "SELECT rank, node_id, sum(n.n_ops * n.bytes)::BIGINT, any_value(t.retransmits)::BIGINT \
-         FROM nccl_events n JOIN collectives c USING (cluster_id, node_id, rank, comm_id) \
-         JOIN tcp_events t USING (cluster_id, node_id, rank, comm_id) \
+         FROM operation_classes n JOIN collectives c USING (cluster_id, node_id, rank, comm_id) \
+         JOIN tcp_retransmits t USING (cluster_id, node_id, rank, comm_id) \
          WHERE n.op = 'AllReduce' AND c.seq_first = t.seq_first AND c.seq_last = t.seq_last \
          AND n.seq_first <= c.seq_last AND c.seq_first <= n.seq_last AND c.timestamp_ns = t.timestamp_ns \
          GROUP BY ALL ORDER BY rank";
@@ -80,7 +80,7 @@ async fn a_malformed_class_has_no_size_and_breaks_no_statement() {
         .append(batch(2, [events, vec![plain]].concat()))
         .await
         .unwrap();
-    let counts = "SELECT rank, count(*)::BIGINT, count(bytes)::BIGINT FROM nccl_events \
+    let counts = "SELECT rank, count(*)::BIGINT, count(bytes)::BIGINT FROM operation_classes \
          GROUP BY rank ORDER BY rank";
     assert_eq!(rows(&lab, counts).await, ["1 6 0", "2 32 32"]);
 }
