@@ -61,12 +61,15 @@ pub enum Cause {
     GraphCreation,
     /// Some calls of a function took far longer than its median.
     SlowCalls,
+    /// Ran its own program longer between two calls than before.
+    OwnProgram,
     /// Was at a line of its own program more often than its peers.
     OwnCode,
 }
 
 impl Cause {
-    /// Causes whose time is measured; that of [`Cause::OwnCode`] is sampled.
+    /// Causes whose time is measured by itself: that of [`Cause::OwnProgram`] is what is left, and that of
+    /// [`Cause::OwnCode`] is sampled.
     pub(super) const MEASURED: [Self; 13] = [
         Self::CpuContention,
         Self::CgroupThrottling,
@@ -99,6 +102,7 @@ impl Cause {
             Self::MemoryAllocation => "memory_allocation",
             Self::GraphCreation => "graph_creation",
             Self::SlowCalls => "slow_calls",
+            Self::OwnProgram => "own_program",
             Self::OwnCode => "own_code",
         }
     }
@@ -182,6 +186,7 @@ impl fmt::Display for Cause {
             Self::MemoryAllocation => "allocating and freeing GPU memory",
             Self::GraphCreation => "capturing and instantiating CUDA graphs",
             Self::SlowCalls => "in calls far slower than their median",
+            Self::OwnProgram => "running its own program longer than before",
             Self::OwnCode => "at one line of its program",
         })
     }

@@ -50,7 +50,7 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
             links.extend(functions(cause, seen, period_ns));
         }
         Cause::SlowCalls => links.extend(slowest(seen)),
-        Cause::OwnCode => {}
+        Cause::OwnProgram | Cause::OwnCode => {}
         Cause::Lock
         | Cause::BlockIo
         | Cause::PageFaults
@@ -132,7 +132,7 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation, period_ns: u64)
         Cause::GraphCreation => {
             "keep one graph per shape, or pad batches to few shapes, so that none is captured again"
         }
-        Cause::SlowCalls | Cause::OwnCode => return Vec::new(),
+        Cause::SlowCalls | Cause::OwnProgram | Cause::OwnCode => return Vec::new(),
     };
     vec![text.to_owned()]
 }

@@ -1,6 +1,7 @@
 mod gpu_sharing;
 mod network;
 mod own_code;
+mod own_program;
 mod recapture;
 mod workers;
 

@@ -55,3 +55,19 @@ fn workers_as_busy_as_those_of_the_peers_explain_nothing() {
     assert_eq!(causes(&reports[0]), [Cause::Pipe]);
     assert_eq!(reports[0].chains[0].links.len(), 1);
 }
+
+/// Stacks are sampled for ten seconds of a minute.
+#[test]
+fn the_line_of_the_workers_stays_in_the_chain_while_nothing_is_sampled() {
+    let mut ranks = Ranks::new(3);
+    let links = |reports: &[ProcessReport]| reports[0].chains[0].links.clone();
+    let sampled = ranks.periods(2, |pid, ts_ns| {
+        let (busy, idle) = if pid == 0 { (95, 5) } else { (10, 90) };
+        [waiting(pid, ts_ns), worker(pid, ts_ns, busy, idle)].concat()
+    });
+    let later = ranks.periods(3, waiting);
+    assert_eq!((links(&sampled).len(), links(&later)), (2, links(&sampled)));
+    ranks.periods(1, |_, _| Vec::new());
+    let again = ranks.periods(2, waiting);
+    assert_eq!(links(&again).len(), 1, "that was another wait");
+}

@@ -1,0 +1,84 @@
+//! A process without peers that runs its own program longer than before.
+
+use super::*;
+
+/// A period in which a process waits for its GPU for so many tenths, and is at a line of its own for the
+/// rest, of which `blocked_tenths` are blocked.
+fn period(ts_ns: u64, gpu_tenths: u64, blocked_tenths: u64, line: u32) -> Vec<Event> {
+    let synchronize = [(PERIOD / 1000, 100 * gpu_tenths)];
+    vec![
+        calls(7, ts_ns, "cudaStreamSynchronize", &synchronize),
+        blocked(7, ts_ns, BlockReason::Pipe, blocked_tenths * PERIOD / 10),
+        stack(7, ts_ns, None, line, 80),
+    ]
+}
+
+/// Chains of each of the periods of one process: tenths that it waits for its GPU, and is blocked.
+fn explained(ranks: &mut Ranks, periods: &[(u64, u64)]) -> Vec<CausalChain> {
+    let mut reports = Vec::new();
+    for (gpu, blocked) in periods {
+        let line = if *gpu < 5 { 71 } else { 12 };
+        reports = ranks.period(|_, ts_ns| period(ts_ns, *gpu, *blocked, line));
+    }
+    reports.remove(0).chains
+}
+
+fn alone() -> Ranks {
+    Ranks {
+        ranks: 1,
+        ..Ranks::new(0)
+    }
+}
+
+#[test]
+fn a_process_that_runs_its_own_program_longer_than_before_is_explained_with_the_line() {
+    let chains = explained(&mut alone(), &[(8, 0), (7, 0), (8, 0), (1, 0), (1, 0)]);
+    let [chain] = &chains[..] else {
+        panic!("{chains:#?}")
+    };
+    assert_eq!(
+        chain.to_string(),
+        "running its own program longer than before for 87.5 % of its time"
+    );
+    assert_eq!(
+        chain.links,
+        ["it ran 90.000 ms between two calls of GPU libraries, before 2.500 ms"]
+    );
+    let place = chain.place.as_ref().unwrap();
+    assert_eq!(place.lines(), ["train.py:71 in forward()"]);
+}
+
+#[test]
+fn time_blocked_and_a_first_phase_without_calls_are_not_its_own_program() {
+    let mut ranks = alone();
+    // While it imports its libraries, it calls no GPU.
+    ranks.periods(6, |_, ts_ns| vec![blocked(7, ts_ns, BlockReason::Pipe, 0)]);
+    let chains = explained(&mut ranks, &[(8, 0), (8, 0), (8, 0), (1, 7), (1, 7)]);
+    let found: Vec<Cause> = chains.iter().map(|chain| chain.cause).collect();
+    assert_eq!(found, [Cause::Pipe]);
+}
+
+#[test]
+fn a_difference_of_a_tenth_of_the_time_is_a_phase() {
+    assert_eq!(
+        explained(&mut alone(), &[(8, 0), (8, 0), (8, 0), (7, 0), (7, 0)]),
+        []
+    );
+}
+
+#[test]
+fn ranks_with_peers_are_compared_by_line_instead() {
+    let mut ranks = Ranks::new(2);
+    let waits = |rank: u32, ts_ns, tenths: u64| {
+        let waits = [(PERIOD / 1000, 100 * tenths)];
+        vec![
+            calls(rank, ts_ns, "cudaStreamSynchronize", &waits),
+            blocked(rank, ts_ns, BlockReason::Pipe, 0),
+        ]
+    };
+    ranks.periods(4, |rank, ts_ns| waits(rank, ts_ns, 8));
+    let reports = ranks.periods(3, |rank, ts_ns| {
+        waits(rank, ts_ns, if rank == 0 { 1 } else { 9 })
+    });
+    assert!(reports.iter().all(|report| report.chains.is_empty()));
+}
