@@ -414,6 +414,7 @@ SELECT
     try_cast(fields[4] AS DOUBLE) AS p50_ms,
     try_cast(fields[5] AS DOUBLE) AS p95_ms,
     try_cast(fields[6] AS DOUBLE) AS p99_ms,
+    left(fields[8], 4096) AS durations_ns,
     try_cast(fields[7] AS UBIGINT) AS bytes
 FROM (
     SELECT
@@ -425,7 +426,7 @@ FROM (
         origins.pod,
         json_extract_string(
             event_rows.attrs,
-            ['$."process.pid"', '$."process.executable.name"', '$."fleet.function"', '$."fleet.p50_ms"', '$."fleet.p95_ms"', '$."fleet.p99_ms"', '$."fleet.bytes"']
+            ['$."process.pid"', '$."process.executable.name"', '$."fleet.function"', '$."fleet.p50_ms"', '$."fleet.p95_ms"', '$."fleet.p99_ms"', '$."fleet.bytes"', '$."fleet.durations_ns"']
         ) AS fields
     FROM event_rows
     JOIN origins ON origins.id = event_rows.origin
@@ -453,6 +454,7 @@ COMMENT ON COLUMN process_calls.max_ms IS 'Longest call, milliseconds.';
 COMMENT ON COLUMN process_calls.p50_ms IS 'Median duration, milliseconds.';
 COMMENT ON COLUMN process_calls.p95_ms IS '95th percentile of the durations, milliseconds.';
 COMMENT ON COLUMN process_calls.p99_ms IS '99th percentile of the durations, milliseconds.';
+COMMENT ON COLUMN process_calls.durations_ns IS 'Durations, nanoseconds, with the number of calls that took about as long (within a ninth), shortest first: 8700=90 1400000=2.';
 COMMENT ON COLUMN process_calls.bytes IS 'Bytes moved or allocated; absent where the function has none.';
 
 CREATE VIEW process_chains AS

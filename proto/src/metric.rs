@@ -119,7 +119,8 @@ pub const PROCESS: &str = "fleet.process.";
 
 /// Histogram, delta: durations of the calls of one function, milliseconds.
 /// [`crate::attribute::FUNCTION`] is the function, and [`crate::attribute::P50_MS`],
-/// [`crate::attribute::P95_MS`] and [`crate::attribute::P99_MS`] are quantiles.
+/// [`crate::attribute::P95_MS`] and [`crate::attribute::P99_MS`] are quantiles;
+/// [`crate::attribute::DURATIONS_NS`] has those of several periods.
 pub const CALLS: &str = "fleet.process.calls_ms";
 
 /// Gauge: share of its time, 0 to 1, that the process lost to one cause, with the causal chain in the

@@ -81,15 +81,23 @@ pub const PRIVATE: [&str; 15] = [
 ];
 
 /// Columns whose size is chosen by the sender, or that have one item for each of many ranks.
-const LONG: [&str; 7] = [
-    "attrs", "inputs", "ranks", "summary", "links", "stack", "advice",
+const LONG: [&str; 8] = [
+    "attrs",
+    "inputs",
+    "ranks",
+    "summary",
+    "links",
+    "stack",
+    "advice",
+    "durations_ns",
 ];
 
 /// Views with such columns.
-const WITH_LONG: [&str; 5] = [
+const WITH_LONG: [&str; 6] = [
     "events",
     "verdicts",
     "verdict_history",
+    "process_calls",
     "process_chains",
     "process_stacks",
 ];

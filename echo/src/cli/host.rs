@@ -76,8 +76,8 @@ Processes without a rank (one GPU, inference) are listed as well, compared with 
 No chain and no process listed? Start with fleet-echo host check.";
 
 const QUANTILES: &str = "\
-Agents report quantiles of periods of ten seconds. p50, p95 and p99 are the means of these, weighted
-by calls; WORST p99 is the largest p99 of a period.";
+p50, p95 and p99 are those of all calls in the window, within a ninth of the durations; WORST p99 is the
+largest p99 of a period of ten seconds.";
 
 /// Runs the command.
 pub fn run(args: &HostArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {

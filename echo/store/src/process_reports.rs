@@ -129,11 +129,11 @@ pub struct CallTotals {
     pub total_ms: f64,
     /// Longest call, milliseconds.
     pub max_ms: Option<f64>,
-    /// Medians of the periods, averaged over the calls, milliseconds.
+    /// Median duration, within a ninth, milliseconds.
     pub p50_ms: Option<f64>,
-    /// 95th percentiles of the periods, averaged over the calls, milliseconds.
+    /// 95th percentile of the durations, within a ninth, milliseconds.
     pub p95_ms: Option<f64>,
-    /// 99th percentiles of the periods, averaged over the calls, milliseconds.
+    /// 99th percentile of the durations, within a ninth, milliseconds.
     pub p99_ms: Option<f64>,
     /// Largest 99th percentile of a period, milliseconds.
     pub worst_p99_ms: Option<f64>,

@@ -38,6 +38,7 @@ fn request(second: u64) -> Value {
             ("fleet.p50_ms", json!(1.5)),
             ("fleet.p95_ms", json!(8.0)),
             ("fleet.p99_ms", json!(9.0)),
+            ("fleet.durations_ns", json!("1500000=9 9000000=1")),
             ("fleet.bytes", json!(4_096)),
         ],
     );

@@ -210,6 +210,13 @@ impl LogHistogram {
         None
     }
 
+    /// Returns estimates of the values, smallest first, with their numbers. Each deviates from its values by at
+    /// most a ninth of them.
+    pub fn estimates(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.buckets()
+            .map(|(bucket, times)| (Self::estimate(bucket), times))
+    }
+
     /// Returns the value with the least relative deviation from any value of a bucket: the harmonic
     /// mean of its bounds.
     fn estimate(bucket: u8) -> u64 {

@@ -2,6 +2,7 @@
 //!
 //! Rows are read and written by column, as Arrow, at a fraction of the cost of single values.
 
+mod call_durations;
 mod column;
 pub(super) mod coverage;
 pub(super) mod detector_output;

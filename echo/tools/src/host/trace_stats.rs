@@ -46,11 +46,11 @@ pub struct FunctionCalls {
     pub n_calls: u64,
     /// Calls per second of the time for which the process reported.
     pub calls_per_s: Option<f64>,
-    /// Median duration: the mean, weighted by calls, of the medians of periods of ten seconds.
+    /// Median duration of all calls, within a ninth.
     pub p50_ms: Option<f64>,
-    /// 95th percentile, averaged in the same way.
+    /// 95th percentile of all calls, within a ninth.
     pub p95_ms: Option<f64>,
-    /// 99th percentile, averaged in the same way.
+    /// 99th percentile of all calls, within a ninth.
     pub p99_ms: Option<f64>,
     /// Largest 99th percentile of a period of ten seconds.
     pub worst_p99_ms: Option<f64>,

@@ -89,6 +89,11 @@ fn duration_point(calls: &FunctionDurations, (from_ns, to_ns): (u64, u64)) -> Hi
         let ns = calls.percentile_ns(percent);
         attributes.extend(ns.map(|ns| double(key, millis(ns))));
     }
+    let durations = calls.histogram.estimates();
+    let durations: Vec<String> = durations
+        .map(|(ns, times)| format!("{ns}={times}"))
+        .collect();
+    attributes.push(text(attribute::DURATIONS_NS, &durations.join(" ")));
     if calls.bytes > 0 {
         let bytes = i64::try_from(calls.bytes).unwrap_or(i64::MAX);
         attributes.push(int(attribute::BYTES, bytes));
@@ -301,6 +306,7 @@ mod tests {
             ("fleet.p50_ms", "0.000007"),
             ("fleet.p95_ms", "0.000007"),
             ("fleet.p99_ms", "0.000007"),
+            ("fleet.durations_ns", "7=100"),
             ("fleet.bytes", "4096"),
         ];
         assert_eq!(texts(&point.attributes), expected.map(owned));

@@ -27,15 +27,12 @@ pub(in crate::duckdb) fn processes(query: &ProcessQuery) -> Query {
         )
 }
 
-/// Calls per process and function. A quantile of several periods cannot be computed from theirs:
-/// their mean, weighted by calls, and the largest are.
+/// Calls per process and function, with the durations of all periods one after another.
 pub(in crate::duckdb) fn calls(query: &ProcessQuery) -> Query {
     let found = Query::new(
         "SELECT cluster_id, node_id, job, rank, pid, max(process) AS process, function,
             sum(n_calls)::UBIGINT AS n_calls, sum(total_ms) AS total_ms, max(max_ms) AS max_ms,
-            sum(p50_ms * n_calls) / nullif(sum(n_calls) FILTER (p50_ms IS NOT NULL), 0) AS p50_ms,
-            sum(p95_ms * n_calls) / nullif(sum(n_calls) FILTER (p95_ms IS NOT NULL), 0) AS p95_ms,
-            sum(p99_ms * n_calls) / nullif(sum(n_calls) FILTER (p99_ms IS NOT NULL), 0) AS p99_ms,
+            string_agg(durations_ns, ' ') AS durations_ns,
             max(p99_ms) AS worst_p99_ms, sum(bytes)::UBIGINT AS bytes,
             max(max(timestamp_ns)) OVER one - min(min(coalesce(start_ns, timestamp_ns))) OVER one AS covered_ns
          FROM process_calls WHERE TRUE",

@@ -4,6 +4,7 @@ use arrow::record_batch::RecordBatch;
 use echo_core::ids::Rank;
 use echo_core::units::Nanos;
 
+use super::call_durations::CallDurations;
 use super::row::Row;
 use crate::duckdb::engine::EngineResult;
 use crate::process_reports::{
@@ -24,15 +25,18 @@ pub(in crate::duckdb) fn seen(batch: &RecordBatch) -> EngineResult<Vec<ProcessSe
 /// Calls of processes.
 pub(in crate::duckdb) fn calls(batch: &RecordBatch) -> EngineResult<Vec<CallTotals>> {
     each(batch, |row| {
+        let max_ms = row.maybe_f64("max_ms")?;
+        let durations = row.maybe_text("durations_ns")?.unwrap_or_default();
+        let durations = CallDurations::parse(durations, max_ms);
         Ok(CallTotals {
             process: process(row)?,
             function: row.text("function")?.to_owned(),
             n_calls: row.u64("n_calls")?,
             total_ms: row.f64("total_ms")?,
-            max_ms: row.maybe_f64("max_ms")?,
-            p50_ms: row.maybe_f64("p50_ms")?,
-            p95_ms: row.maybe_f64("p95_ms")?,
-            p99_ms: row.maybe_f64("p99_ms")?,
+            max_ms,
+            p50_ms: durations.percentile_ms(50),
+            p95_ms: durations.percentile_ms(95),
+            p99_ms: durations.percentile_ms(99),
             worst_p99_ms: row.maybe_f64("worst_p99_ms")?,
             bytes: row.maybe_u64("bytes")?,
             covered_nanos: row.i64("covered_ns")?,
