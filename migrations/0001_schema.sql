@@ -391,7 +391,7 @@ COMMENT ON COLUMN tcp_retransmits.nranks IS 'World size: number of ranks of the 
 COMMENT ON COLUMN tcp_retransmits.comm_id IS 'Communicator of the block, 16 hexadecimal digits.';
 COMMENT ON COLUMN tcp_retransmits.seq_first IS 'First sequence number of the block, inclusive.';
 COMMENT ON COLUMN tcp_retransmits.seq_last IS 'Last sequence number of the block, inclusive.';
-COMMENT ON COLUMN tcp_retransmits.retransmits IS 'Segments that the host retransmitted. Ranks of one host have the same, so use the largest per node.';
+COMMENT ON COLUMN tcp_retransmits.retransmits IS 'Segments that the host retransmitted. Ranks of one host count the same segments: sum them per rank, then take the largest sum per node.';
 
 -- What agents report about single processes. One call of json_extract_string parses the attributes once.
 CREATE VIEW process_calls AS

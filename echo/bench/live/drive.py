@@ -289,7 +289,6 @@ def play(job, binaries, scratch):
         if not job.faults:
             phase("healthy", 46)
         result["alive"] = job.alive()
-        result["chains"] = ask("fleet.host.get_causal_chains")
         if not job.is_engine:
             result["outliers"] = ask("fleet.cluster.find_outlier_nodes")
             result["cost"] = ask("fleet.cluster.get_cost")

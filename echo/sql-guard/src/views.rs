@@ -49,7 +49,7 @@ pub const PUBLISHED: [PublishedView; 16] = [
     view("judged", "progress of the detector"),
 ];
 
-/// The view with the same contents as one that other products publish.
+/// Hint for the name of a view that does not exist here.
 pub(crate) fn instead(name: &str) -> Option<&'static str> {
     match name.to_ascii_lowercase().as_str() {
         "nccl_events" => {

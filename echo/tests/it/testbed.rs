@@ -205,7 +205,7 @@ pub(crate) fn serve_command(db: &Path) -> Command {
         // Most tests send one batch after the other.
         .args(["--commit-every", "1ms"])
         // On a busy machine, queries of this build take longer than the usual deadline. A flag of the test
-        // goes before it.
+        // overrides it.
         .env("FLEET_ECHO_QUERY_DEADLINE", "50s")
         .stdin(Stdio::null());
     command

@@ -15,7 +15,7 @@ const HIGH: f64 = 0.2;
 pub struct CausalChain {
     /// Cause.
     pub cause: Cause,
-    /// Share of its time that the process lost to it, 0 to 1.
+    /// Share of its time that the process lost to it, 0 to 1; of [`Cause::OwnProgram`] what exceeds the past.
     pub share: f64,
     /// What the share was compared with.
     pub reference: Reference,
@@ -36,7 +36,7 @@ pub enum Reference {
     Peers(f64),
     /// Median of the process's own past.
     Past(f64),
-    /// Nothing: the amount alone is wrong.
+    /// Nothing: the amount alone is wrong, or is an excess already.
     None,
 }
 

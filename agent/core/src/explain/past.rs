@@ -1,4 +1,4 @@
-//! What is usual for a process: the shares of its time that it lost to each cause in its own past.
+//! What is usual for a process in its own past.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,9 +11,31 @@ const REMEMBERED: usize = 30;
 /// Number of periods without which the past is no reference.
 const ENOUGH: usize = 3;
 
-/// Shares of a process's time in past periods in which nothing stood out.
+/// Values of past periods in which nothing stood out.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Past(BTreeMap<Cause, VecDeque<f64>>);
+pub(super) struct Series(VecDeque<f64>);
+
+impl Series {
+    /// Adds the value of a period.
+    pub(super) fn add(&mut self, value: f64) {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(value);
+    }
+
+    /// Returns the median; `None` while too few periods are known.
+    pub(super) fn usual(&self) -> Option<f64> {
+        if self.0.len() < ENOUGH {
+            return None;
+        }
+        median(self.0.iter().copied())
+    }
+}
+
+/// Shares of a process's time that it lost to each cause in past periods in which it did not stand out.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Past(BTreeMap<Cause, Series>);
 
 impl Past {
     /// Adds the share of a period of which this was seen. Before a process calls its GPU it has no past of
@@ -24,18 +46,13 @@ impl Past {
         }
     }
 
-    /// Adds the share of a period in which the cause did not stand out.
+    /// Adds the share of a period.
     pub(super) fn add(&mut self, cause: Cause, share: f64) {
-        let shares = self.0.entry(cause).or_default();
-        if shares.len() == REMEMBERED {
-            shares.pop_front();
-        }
-        shares.push_back(share);
+        self.0.entry(cause).or_default().add(share);
     }
 
     /// Returns the usual share; `None` while too few periods are known.
     pub(super) fn usual(&self, cause: Cause) -> Option<f64> {
-        let shares = self.0.get(&cause).filter(|shares| shares.len() >= ENOUGH)?;
-        median(shares.iter().copied())
+        self.0.get(&cause)?.usual()
     }
 }

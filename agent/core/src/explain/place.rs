@@ -10,6 +10,16 @@ use crate::statistics::ratio;
 /// Beginnings of the names of functions in which a thread waits for another one.
 const WAITS: [&str; 4] = ["pthread_cond_", "pthread_mutex_", "sem_", "__lll_lock_wait"];
 
+/// Files of Python's library whose functions wait for another process or thread.
+const WAITING: [&str; 6] = [
+    "connection.py",
+    "queue.py",
+    "queues.py",
+    "resource_tracker.py",
+    "selectors.py",
+    "threading.py",
+];
+
 /// Where a process was while it lost time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
@@ -38,7 +48,8 @@ impl Place {
             };
             // Threads of libraries wait for work most of the time.
             let is_of_program = own.is_some() || cause.is_call();
-            if is_of_cause && is_of_program && (line.is_none() || line == own) {
+            let is_wait = cause == Cause::OwnProgram && own.is_some_and(waits);
+            if is_of_cause && is_of_program && !is_wait && (line.is_none() || line == own) {
                 let sum = spots.entry((call, own)).or_default();
                 *sum = sum.saturating_add(*samples);
             }
@@ -88,4 +99,13 @@ pub(super) fn waits_for_thread(stack: &Stack) -> bool {
 pub(super) fn has_gpu_library(stack: &Stack) -> bool {
     let mut innermost = stack.frames.iter().take_while(|frame| !frame.is_python());
     innermost.any(Frame::is_of_gpu_library)
+}
+
+/// Returns whether a line waits for another process or thread.
+pub(super) fn waits(line: &Frame) -> bool {
+    let Frame::Python { file, .. } = line else {
+        return false;
+    };
+    let name = file.rsplit('/').next().unwrap_or(file);
+    WAITING.contains(&name)
 }

@@ -8,13 +8,12 @@ use crate::explain::chain::{CausalChain, Reference};
 use crate::explain::links;
 use crate::explain::observation::Observation;
 use crate::explain::own_code::{LineHistory, OwnLine};
-use crate::explain::own_program::OwnTime;
+use crate::explain::own_program::{PerCall, ProgramPast};
 use crate::explain::past::Past;
 use crate::explain::peers::{PeerKey, Peers, Shares};
-use crate::explain::place::Place;
+use crate::explain::place::{Place, waits};
 use crate::explain::report::ProcessReport;
 use crate::explain::thresholds::{required_periods, stands_out};
-use crate::explain::worker_lines::waits;
 
 /// What is remembered of one process.
 #[derive(Debug, Default)]
@@ -25,11 +24,15 @@ pub(super) struct ProcessState {
     pub(super) seen: Observation,
     past: Past,
     past_graphs: Past,
+    past_program: ProgramPast,
     pub(super) lines: LineHistory,
-    /// What its workers did in the period that is being closed.
-    workers: Option<String>,
+    /// What its workers did in the period that is being closed; `None` without samples of them.
+    workers: Option<WorkersSeen>,
     standing_out: BTreeMap<Cause, StandingOut>,
 }
+
+/// What samples say of the workers of a process; `None` if that explains nothing.
+type WorkersSeen = Option<String>;
 
 /// Period of a process that is being closed.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +81,8 @@ impl ProcessState {
         let period_ns = now_ns.saturating_sub(from_ns);
         let seen = std::mem::take(&mut self.seen);
         let line = own.lines.compare(&own.present, &peers.lines());
-        self.workers = own.workers.link(&peers.workers());
+        let workers = || own.workers.link(&peers.workers());
+        self.workers = own.workers.are_sampled().then(workers);
         let period = Period {
             pid,
             from_ns,
@@ -103,6 +107,8 @@ impl ProcessState {
         chains.extend(self.own_code(line, period));
         if peers.is_empty() {
             chains.extend(self.own_program(period));
+        } else {
+            self.standing_out.remove(&Cause::OwnProgram);
         }
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
         (!seen.is_empty()).then_some(ProcessReport {
@@ -198,10 +204,8 @@ impl ProcessState {
     /// Without peers, the past tells that a process runs its own program for too long, and samples where.
     fn own_program(&mut self, period: Period<'_>) -> Option<CausalChain> {
         let cause = Cause::OwnProgram;
-        let own = OwnTime::from_observation(period.seen, period.period_ns);
-        let Some((own, (share, usual_ns))) =
-            own.and_then(|own| Some((own, own.beyond(&mut self.past)?)))
-        else {
+        let now = PerCall::from_observation(period.seen, period.period_ns);
+        let Some(excess) = now.and_then(|now| self.past_program.excess(now)) else {
             self.standing_out.remove(&cause);
             return None;
         };
@@ -209,10 +213,10 @@ impl ProcessState {
         let held = self.held(cause, period.from_ns, place, required_periods(cause, true))?;
         Some(CausalChain {
             cause,
-            share,
+            share: excess.share,
             reference: Reference::None,
             since_ns: held.since_ns,
-            links: vec![own.link(usual_ns)],
+            links: vec![excess.link()],
             place: held.place.clone(),
             advice: Vec::new(),
         })
@@ -237,8 +241,8 @@ impl ProcessState {
         if place.is_some() {
             standing.place = place;
         }
-        if self.workers.is_some() {
-            standing.workers.clone_from(&self.workers);
+        if let Some(workers) = &self.workers {
+            standing.workers.clone_from(workers);
         }
         (standing.periods >= required).then_some(standing)
     }

@@ -5,17 +5,9 @@ use std::collections::BTreeMap;
 use crate::event::{Frame, Stack};
 use crate::explain::chain::percent;
 use crate::explain::observation::Observation;
+use crate::explain::place::waits;
 use crate::statistics::ratio;
 
-/// Files of Python's library whose functions wait for another process or thread.
-const WAITING: [&str; 6] = [
-    "connection.py",
-    "queue.py",
-    "queues.py",
-    "resource_tracker.py",
-    "selectors.py",
-    "threading.py",
-];
 /// Smallest number of samples of the workers of a process.
 const MIN_SAMPLES: u64 = 20;
 /// Smallest share of their samples at a line.
@@ -48,19 +40,21 @@ impl WorkerLines {
         workers
     }
 
+    /// Returns whether there are enough samples to say anything.
+    pub(super) fn are_sampled(&self) -> bool {
+        self.samples >= MIN_SAMPLES
+    }
+
     /// Returns what the workers do instead of waiting for work, if it is much of their time and more than the
     /// workers of the peers do it.
     pub(super) fn link(&self, peers: &[&Self]) -> Option<String> {
-        if self.samples < MIN_SAMPLES {
+        if !self.are_sampled() {
             return None;
         }
         let busiest = self.lines.iter().max_by_key(|(_, (samples, _))| *samples)?;
         let (line, (samples, stack)) = busiest;
         let share = ratio(*samples, self.samples);
-        let peers: Vec<&&Self> = peers
-            .iter()
-            .filter(|peer| peer.samples >= MIN_SAMPLES)
-            .collect();
+        let peers: Vec<&&Self> = peers.iter().filter(|peer| peer.are_sampled()).collect();
         let of_peers = peers.iter().map(|peer| peer.share(line));
         let of_peers = of_peers.fold(0.0, f64::max);
         if share < FLOOR || share < MULTIPLE * of_peers {
@@ -83,13 +77,4 @@ impl WorkerLines {
         let samples = self.lines.get(line).map_or(0, |(samples, _)| *samples);
         ratio(samples, self.samples)
     }
-}
-
-/// Returns whether a line waits for another process or thread.
-pub(super) fn waits(line: &Frame) -> bool {
-    let Frame::Python { file, .. } = line else {
-        return false;
-    };
-    let name = file.rsplit('/').next().unwrap_or(file);
-    WAITING.contains(&name)
 }

@@ -127,7 +127,9 @@ impl Judge {
     /// Appends the evaluation to the past if nothing speaks against it.
     fn learn(&mut self, measured: &Measured, seconds: f64) {
         let is_alone = self.alone.is_some_and(|alone| {
-            alone.has_no_past(&self.rule) && alone.excess_s(&self.rule) >= self.rule.enough_s / 2.0
+            let is_late =
+                alone.may_be_late(&self.rule) || self.incidents.is_late(Subject::Rank(alone.rank));
+            alone.has_no_past(&self.rule) && is_late
         });
         if is_alone || !self.incidents.is_empty() || seconds <= 0.0 {
             self.history.forget_held();
@@ -159,15 +161,18 @@ impl Judge {
         self.alone = Alone::take(self.alone, measured, past_s, rule);
         // Where the pace fell as well, the past gives the loss.
         let has_past = self.evidence.largest() != (0.0, 0.0);
-        let Some(alone) = self.alone.as_mut().filter(|_| !has_past) else {
+        let Some(alone) = self.alone.as_mut() else {
             return;
         };
+        if has_past {
+            alone.leave_to_the_past();
+            return;
+        }
         let subject = Subject::Rank(alone.rank);
         let is_late = alone.is_late(rule) || self.incidents.is_late(subject);
         if alone.has_no_past(rule) && is_late {
             let entry = alone.bill(measured, rule);
-            let since = alone.since;
-            if self.incidents.late_without_past(subject, since, entry) {
+            if self.incidents.late_without_past(subject, entry) {
                 // What was learned so far was the late rank's time.
                 self.history = History::default();
                 self.usual = None;

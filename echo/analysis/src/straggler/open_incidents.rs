@@ -210,7 +210,7 @@ impl OpenIncidents {
 
     /// Opens or continues an incident of a rank that is late without a past; returns true if it is
     /// new.
-    pub(super) fn late_without_past(&mut self, subject: Subject, since: f64, entry: Entry) -> bool {
+    pub(super) fn late_without_past(&mut self, subject: Subject, entry: Entry) -> bool {
         let is_new = !self.open.contains_key(&subject);
         if is_new {
             let number = self.number();
@@ -221,7 +221,7 @@ impl OpenIncidents {
                     subject,
                     kind: Kind::LateWithoutPast,
                     votes: ClassVotes::default(),
-                    since,
+                    since: entry.from,
                     known: entry.to,
                     until: entry.to,
                     is_closed: false,

@@ -83,11 +83,6 @@ pub struct Rule {
     /// verdict: 10 s where each waits all the time. The peers of a healthy job with tensor parallelism
     /// waited 95 % of 7 s for one rank.
     pub healthy_wait: f64,
-    /// Such waiting for one and the same rank that lasts for so long makes a verdict however little it
-    /// exceeds that share, seconds. Where collectives run beside the computation, peers wait during the backward
-    /// pass only: two thirds of the time for a rank that costs 40 %. In the recordings of real jobs, no
-    /// healthy rank was waited for like that for more than 8 s.
-    pub lasting_s: f64,
     /// Time without a completed operation that is a stall, seconds.
     pub stall_s: f64,
     /// The same in usual operations: a job of rare operations is not stalled between two.
@@ -127,7 +122,6 @@ impl Default for Rule {
             quiet_s: 12.0,
             alone: 0.97,
             healthy_wait: 0.6,
-            lasting_s: 30.0,
             stall_s: 5.0,
             stall_operations: 20.0,
         }

@@ -202,7 +202,7 @@ fn the_answer_depends_neither_on_blocks_nor_on_missing_rows_nor_on_clocks() {
 type Setter = fn(&mut Rule) -> &mut f64;
 
 /// Every constant with its name.
-const CONSTANTS: [(&str, Setter); 24] = [
+const CONSTANTS: [(&str, Setter); 23] = [
     ("window_s", |rule| &mut rule.window_s),
     ("need_s", |rule| &mut rule.need_s),
     ("allowance", |rule| &mut rule.allowance),
@@ -224,7 +224,6 @@ const CONSTANTS: [(&str, Setter); 24] = [
     ("quiet_s", |rule| &mut rule.quiet_s),
     ("1 - alone", |rule| &mut rule.alone),
     ("healthy_wait", |rule| &mut rule.healthy_wait),
-    ("lasting_s", |rule| &mut rule.lasting_s),
     ("stall_s", |rule| &mut rule.stall_s),
     ("stall_operations", |rule| &mut rule.stall_operations),
 ];

@@ -66,6 +66,33 @@ fn a_difference_of_a_tenth_of_the_time_is_a_phase() {
     );
 }
 
+/// With larger batches, calls are fewer and each takes longer.
+#[test]
+fn more_work_per_call_is_no_longer_program() {
+    let mut ranks = alone();
+    let batches = |ts_ns, calls_each| {
+        let waits = [(7 * PERIOD / 10 / calls_each, calls_each)];
+        vec![
+            calls(7, ts_ns, "cudaStreamSynchronize", &waits),
+            blocked(7, ts_ns, BlockReason::Pipe, 0),
+        ]
+    };
+    ranks.periods(4, |_, ts_ns| batches(ts_ns, 700));
+    let reports = ranks.periods(4, |_, ts_ns| batches(ts_ns, 70));
+    assert_eq!(reports[0].chains, []);
+}
+
+#[test]
+fn a_program_that_stays_longer_for_five_minutes_is_the_usual_one() {
+    let mut ranks = alone();
+    ranks.periods(4, |_, ts_ns| period(ts_ns, 8, 0, 12));
+    let is_explained = |reports: &[ProcessReport]| !reports[0].chains.is_empty();
+    let reports = ranks.periods(30, |_, ts_ns| period(ts_ns, 1, 0, 71));
+    assert!(is_explained(&reports));
+    let reports = ranks.periods(8, |_, ts_ns| period(ts_ns, 1, 0, 71));
+    assert!(!is_explained(&reports));
+}
+
 #[test]
 fn ranks_with_peers_are_compared_by_line_instead() {
     let mut ranks = Ranks::new(2);

@@ -67,6 +67,10 @@ fn the_line_of_the_workers_stays_in_the_chain_while_nothing_is_sampled() {
     });
     let later = ranks.periods(3, waiting);
     assert_eq!((links(&sampled).len(), links(&later)), (2, links(&sampled)));
+    let idle = ranks.periods(1, |pid, ts_ns| {
+        [waiting(pid, ts_ns), worker(pid, ts_ns, 10, 90)].concat()
+    });
+    assert_eq!(links(&idle).len(), 1, "its workers are idle now");
     ranks.periods(1, |_, _| Vec::new());
     let again = ranks.periods(2, waiting);
     assert_eq!(links(&again).len(), 1, "that was another wait");

@@ -297,10 +297,8 @@ mod tests {
             (metric::CALLS, "ms")
         );
         let point = &histogram.data_points[0];
-        assert_eq!(
-            (point.count, point.sum, point.max),
-            (100, Some(700.0), Some(9.0))
-        );
+        let sums = (point.count, point.sum, point.max);
+        assert_eq!(sums, (100, Some(700.0), Some(9.0)));
         let expected = [
             ("fleet.function", "cudaMalloc"),
             ("fleet.p50_ms", "0.000007"),
