@@ -79,9 +79,9 @@ pub struct Column {
 impl Tool for RunAnalysis {
     const NAME: &'static str = "fleet.cluster.run_analysis";
     const TITLE: &'static str = "Run analysis";
-    const DESCRIPTION: &'static str = "Runs one read-only SELECT (DuckDB) for anything else. \
+    const DESCRIPTION: &'static str = "Runs one read-only SELECT (DuckDB) for all else. \
         Views: verdicts, ranks, collectives, events, operation_classes, tcp_retransmits, op_waits, process_chains, process_calls, process_stacks, cost_hours, cost_hour_history, lost_time, verdict_history, dropped_slices, judged. \
-        Column names have units; *_ns is Unix ns. SELECT * FROM view LIMIT 1 shows columns. Large results are truncated.";
+        Columns have units; *_ns is Unix ns. SELECT * FROM view LIMIT 1 shows columns. Large results are truncated.";
     const NEEDS_SQL: bool = true;
     const PRECISION: Precision = Precision::Exact;
     type Answer = Analysis;
