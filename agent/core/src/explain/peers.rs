@@ -37,10 +37,6 @@ impl<'a> Peers<'a> {
         Self(others.filter(|_| key.is_some()).collect())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(super) fn lines(&self) -> Vec<&'a LineShares> {
         self.0.iter().map(|own| &own.lines).collect()
     }

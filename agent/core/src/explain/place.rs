@@ -86,6 +86,16 @@ pub(super) fn program_samples(seen: &Observation) -> u64 {
     }
 }
 
+/// Returns whether more than half of the samples of threads that run the program are in libraries of the GPU
+/// stack.
+pub(super) fn is_mostly_in_gpu_library(seen: &Observation) -> bool {
+    let of_program = seen.stacks.iter();
+    let of_program = of_program.filter(|((_, stack), _)| stack.python_line().is_some());
+    let inside = of_program.filter(|((call, stack), _)| call.is_some() || has_gpu_library(stack));
+    let inside: u64 = inside.map(|(_, samples)| *samples).sum();
+    inside.saturating_mul(2) > program_samples(seen)
+}
+
 /// Returns whether the thread was waiting for another one.
 pub(super) fn waits_for_thread(stack: &Stack) -> bool {
     let native = stack.frames.iter().take_while(|frame| !frame.is_python());

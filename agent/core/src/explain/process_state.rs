@@ -11,7 +11,7 @@ use crate::explain::own_code::{LineHistory, OwnLine};
 use crate::explain::own_program::{PerCall, ProgramPast};
 use crate::explain::past::Past;
 use crate::explain::peers::{PeerKey, Peers, Shares};
-use crate::explain::place::{Place, waits};
+use crate::explain::place::{Place, is_mostly_in_gpu_library, waits};
 use crate::explain::report::ProcessReport;
 use crate::explain::thresholds::{required_periods, stands_out};
 
@@ -105,11 +105,7 @@ impl ProcessState {
         // A delayed thread is more often at whatever line it was delayed at.
         let line = line.filter(|own| own.stands_out && !is_delayed);
         chains.extend(self.own_code(line, period));
-        if peers.is_empty() {
-            chains.extend(self.own_program(period));
-        } else {
-            self.standing_out.remove(&Cause::OwnProgram);
-        }
+        chains.extend(self.own_program(period));
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
         (!seen.is_empty()).then_some(ProcessReport {
             pid,
@@ -201,10 +197,13 @@ impl ProcessState {
         })
     }
 
-    /// Without peers, the past tells that a process runs its own program for too long, and samples where.
+    /// Without a rank, the past tells that a process runs its own program for too long, and samples where. A
+    /// rank that waits for another one may be blocked in launches, which are not measured.
     fn own_program(&mut self, period: Period<'_>) -> Option<CausalChain> {
         let cause = Cause::OwnProgram;
+        let is_alone = self.key().is_none() && !is_mostly_in_gpu_library(period.seen);
         let now = PerCall::from_observation(period.seen, period.period_ns);
+        let now = now.filter(|_| is_alone);
         let Some(excess) = now.and_then(|now| self.past_program.excess(now)) else {
             self.standing_out.remove(&cause);
             return None;

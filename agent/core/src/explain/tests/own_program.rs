@@ -93,8 +93,21 @@ fn a_program_that_stays_longer_for_five_minutes_is_the_usual_one() {
     assert!(!is_explained(&reports));
 }
 
+/// Launches are not measured, and block while the queue of the GPU is full.
 #[test]
-fn ranks_with_peers_are_compared_by_line_instead() {
+fn a_process_that_samples_find_in_a_library_of_the_gpu_is_not_in_its_program() {
+    let mut ranks = alone();
+    ranks.periods(4, |_, ts_ns| period(ts_ns, 8, 0, 12));
+    let reports = ranks.periods(3, |_, ts_ns| {
+        let mut events = period(ts_ns, 1, 0, 71);
+        events.push(stack(7, ts_ns, Some("cudaLaunchKernel"), 71, 200));
+        events
+    });
+    assert_eq!(reports[0].chains, []);
+}
+
+#[test]
+fn a_rank_is_not_compared_with_its_past() {
     let mut ranks = Ranks::new(2);
     let waits = |rank: u32, ts_ns, tenths: u64| {
         let waits = [(PERIOD / 1000, 100 * tenths)];
