@@ -201,9 +201,12 @@ impl ProcessState {
     /// rank that waits for another one may be blocked in launches, which are not measured.
     fn own_program(&mut self, period: Period<'_>) -> Option<CausalChain> {
         let cause = Cause::OwnProgram;
-        let is_alone = self.key().is_none() && !is_mostly_in_gpu_library(period.seen);
+        if is_mostly_in_gpu_library(period.seen) {
+            // Its launches may be blocked by now: that is the usual, also while nothing is sampled.
+            self.past_program = ProgramPast::default();
+        }
         let now = PerCall::from_observation(period.seen, period.period_ns);
-        let now = now.filter(|_| is_alone);
+        let now = now.filter(|_| self.key().is_none());
         let Some(excess) = now.and_then(|now| self.past_program.excess(now)) else {
             self.standing_out.remove(&cause);
             return None;

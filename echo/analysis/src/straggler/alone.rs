@@ -4,8 +4,7 @@ use crate::straggler::bill::Entry;
 use crate::straggler::measure::Measured;
 use crate::straggler::rule::Rule;
 
-/// Waiting of the longest healthy share for one and the same rank that lasts for so long makes a verdict
-/// however little it exceeds that share, seconds. Where collectives run beside the computation, peers wait during
+/// Time after which a rank is late for which its peers wait `healthy_wait` of the time or little more, seconds. Where collectives run beside the computation, peers wait during
 /// the backward pass only: two thirds of the time for a rank that costs 40 %. In the recordings of real jobs,
 /// no healthy rank was waited for like that for more than 8 s.
 const LASTING_S: f64 = 30.0;
@@ -86,12 +85,6 @@ impl Alone {
         self.until - self.since >= LASTING_S
     }
 
-    /// Bills nothing up to now: the past tells that loss.
-    pub(super) fn leave_to_the_past(&mut self) {
-        self.unbilled_s = 0.0;
-        self.billed = self.until;
-    }
-
     /// The lower bound of the loss that is on no bill yet.
     pub(super) fn bill(&mut self, measured: &Measured, rule: &Rule) -> Entry {
         let seconds = self.until - self.billed;
@@ -106,9 +99,14 @@ impl Alone {
             waited,
             late: 0.0,
         };
+        self.settle();
+        entry
+    }
+
+    /// Leaves nothing to bill up to now: it is on a bill, or the past tells the loss.
+    pub(super) fn settle(&mut self) {
         self.unbilled_s = 0.0;
         self.billed = self.until;
-        entry
     }
 }
 
@@ -176,7 +174,7 @@ mod tests {
             Alone::take(Some(alone), &measured, 0.0, &rule).unwrap()
         };
         let mut of_the_past = next(alone, 32.0);
-        of_the_past.leave_to_the_past();
+        of_the_past.settle();
         let mut alone = next(of_the_past, 34.0);
         let second = alone.bill(&last, &rule);
         assert_eq!((second.from, second.to), (32.0, 34.0));

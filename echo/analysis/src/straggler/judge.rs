@@ -165,7 +165,7 @@ impl Judge {
             return;
         };
         if has_past {
-            alone.leave_to_the_past();
+            alone.settle();
             return;
         }
         let subject = Subject::Rank(alone.rank);

@@ -104,6 +104,15 @@ fn a_process_that_samples_find_in_a_library_of_the_gpu_is_not_in_its_program() {
         events
     });
     assert_eq!(reports[0].chains, []);
+    // Stacks are sampled for ten seconds of a minute.
+    for _ in 0..5 {
+        let reports = ranks.period(|_, ts_ns| {
+            let mut events = period(ts_ns, 1, 0, 71);
+            events.truncate(2);
+            events
+        });
+        assert_eq!(reports[0].chains, []);
+    }
 }
 
 #[test]
