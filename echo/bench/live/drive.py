@@ -4,7 +4,7 @@
 
 BIN has fleet-echo, fleet-agent and libfleet_nccl_profiler.so. A loop of job.py is healthy first; then its
 faults follow one another, with healthy pauses. Options: `bare` (no profiler plugin), `healthy` (no
-fault), `clips` (each fault is recorded by itself, with 6 s before it), or faults, each
+fault), `clips` (each fault is recorded by itself, with CLIP_S seconds before it, 6), or faults, each
 FAULT@RANK[*STRENGTH]: sleep (of the data set; strength in steps), cpu (one core shared with three busy
 loops), neighbour (a process computes on the GPU), stop (stopped by signals for STRENGTH seconds of every
 1.5), everyone (sleep, on all ranks), or what the data set does instead of sleeping, by its name in
@@ -32,6 +32,7 @@ WORLD = int(os.environ.get("WORLD", "4"))
 HEALTHY_S, FAULT_S, PAUSE_S, AFTER_S = (int(s) for s in os.environ.get("PHASES_S", "14,20,8,14").split(","))
 HTTP = 18081
 LIMIT_S = float(os.environ.get("LIMIT_S", "500"))
+CLIP_S = float(os.environ.get("CLIP_S", "6"))
 
 
 def steps(folder, rank=0):
@@ -277,7 +278,7 @@ def play(job, binaries, scratch):
                 name = f"{number}-{fault.kind}{fault.rank}"
                 clip = subprocess.Popen([str(binaries / "fleet-agent"), "record", str(scratch / f"clip-{job.name}-{name}.jsonl.gz")],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                time.sleep(6)
+                time.sleep(CLIP_S)
             fault.begin()
             phase(fault.text, FAULT_S)
             if job.clips:

@@ -245,6 +245,8 @@ fn recordings_of_planted_causes_name_them() {
             "memory_allocation",
             "in allocate_and_free()",
         ),
+        ("engine-gc", "own_program", "in collect_garbage()"),
+        ("engine-workers", "pipe", "in decode_in_python()"),
     ] {
         let of_recording: Vec<&Value> = chains
             .iter()
