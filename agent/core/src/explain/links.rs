@@ -4,7 +4,7 @@ use fleet_proto::advice;
 
 use crate::event::{FunctionDurations, OTHER_TASKS};
 use crate::explain::cause::Cause;
-use crate::explain::chain::{Reference, percent};
+use crate::explain::chain::{CausalChain, Reference, percent};
 use crate::explain::lost_time::{lost_ns, slowest_function};
 use crate::explain::observation::Observation;
 use crate::explain::recapture::Graphs;
@@ -23,6 +23,9 @@ const RETRANSMITS: f64 = 1.0;
 /// Advice for a process that waits for its workers.
 pub(super) const WORKERS: &str =
     "let more workers prepare data (num_workers, prefetch_factor), or make their work cheaper";
+
+/// Link from allocations to captures of graphs.
+const AFTER_CAPTURES: &str = "graphs are captured since then, and torch.cuda.graph() frees cached GPU memory before each capture";
 
 /// Returns the links from the system to the call, each with its figures for a period.
 pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
@@ -135,6 +138,23 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation, period_ns: u64)
         Cause::SlowCalls | Cause::OwnProgram | Cause::OwnCode => return Vec::new(),
     };
     vec![text.to_owned()]
+}
+
+/// Says of allocations that began with captures of graphs, or later, that they follow from them: PyTorch frees
+/// its cached GPU memory before each capture, and allocates it again.
+pub(super) fn relate_allocations_to_captures(chains: &mut [CausalChain]) {
+    let mut captures = chains.iter();
+    let Some(captures) = captures.find(|chain| chain.cause == Cause::GraphCreation) else {
+        return;
+    };
+    let (since_ns, advice) = (captures.since_ns, captures.advice.clone());
+    let follows = |chain: &&mut CausalChain| {
+        chain.cause == Cause::MemoryAllocation && chain.since_ns >= since_ns
+    };
+    for allocations in chains.iter_mut().filter(follows) {
+        allocations.links.push(AFTER_CAPTURES.to_owned());
+        allocations.advice.clone_from(&advice);
+    }
 }
 
 /// TCP segments that the host sent again, per second, if they are worth a link.

@@ -106,6 +106,7 @@ impl ProcessState {
         let line = line.filter(|own| own.stands_out && !is_delayed);
         chains.extend(self.own_code(line, period));
         chains.extend(self.own_program(period));
+        links::relate_allocations_to_captures(&mut chains);
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
         (!seen.is_empty()).then_some(ProcessReport {
             pid,

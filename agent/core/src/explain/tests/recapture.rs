@@ -104,3 +104,43 @@ fn a_graph_whose_calls_no_sample_met_has_the_line_that_was_read_in_one_of_them()
     // It is no part of the time.
     assert!(reports[1].stacks().is_empty());
 }
+
+/// Chains of a process that captures graphs and allocates memory, each from a period on.
+fn with_allocations(graphs_from: u32, allocations_from: u32) -> Vec<CausalChain> {
+    let mut ranks = Ranks::new(1);
+    let mut reports = Vec::new();
+    for period in 0..8 {
+        reports = ranks.period(|pid, ts_ns| {
+            let captured = if period < graphs_from { 0 } else { 100 };
+            let mut events = graphs(pid, ts_ns, captured, 100);
+            let allocated = if period < allocations_from { 0 } else { 13_000 };
+            events.push(calls(pid, ts_ns, "cudaMalloc", &[(200_000, allocated)]));
+            events
+        });
+    }
+    reports.remove(0).chains
+}
+
+#[test]
+fn allocations_that_begin_with_captures_follow_from_them() {
+    let chains = with_allocations(4, 4);
+    let [allocations, captures] = &chains[..] else {
+        panic!("{chains:#?}")
+    };
+    assert_eq!(allocations.cause, Cause::MemoryAllocation);
+    assert_eq!(captures.cause, Cause::GraphCreation);
+    assert_eq!(
+        allocations.links.last().unwrap(),
+        "graphs are captured since then, and torch.cuda.graph() frees cached GPU memory before each capture"
+    );
+    assert_eq!(allocations.advice, captures.advice);
+}
+
+#[test]
+fn allocations_from_before_the_captures_do_not_follow_from_them() {
+    let chains = with_allocations(5, 4);
+    let [allocations, captures] = &chains[..] else {
+        panic!("{chains:#?}")
+    };
+    assert_ne!(allocations.advice, captures.advice);
+}
