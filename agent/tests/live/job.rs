@@ -24,8 +24,8 @@ pub(crate) fn assert_no_failures() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// Longest wait. The runner allows a test ten minutes, and then ends it without saying why.
-const LONGEST_WAIT: Duration = Duration::from_mins(4);
+/// Longest wait. The runner allows a test two minutes, and then ends it without saying why.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Pause between two looks at what is waited for.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -46,7 +46,7 @@ pub(crate) fn wait_for<T, S: Display>(what: &str, mut look: impl FnMut() -> Resu
             Ok(found) => return found,
             Err(seen) => assert!(
                 waited < LONGEST_WAIT,
-                "waited {waited:?} for {what}; last seen: {seen}"
+                "waited a minute for {what}; last seen: {seen}"
             ),
         }
         // A look takes time from the processes that are waited for.

@@ -287,7 +287,7 @@ pub(crate) fn lines(recording: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Waits up to four minutes for a condition: beside a load of 4 on two cores, seconds become minutes.
+/// Waits up to a minute for a condition.
 #[expect(
     clippy::disallowed_methods,
     reason = "the condition lies in another process"
@@ -297,8 +297,8 @@ pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         let waited = begun.elapsed();
         assert!(
-            waited < Duration::from_mins(4),
-            "waited {waited:?} for {what}"
+            waited < Duration::from_mins(1),
+            "waited a minute for {what}"
         );
         // A condition is a query, which takes time from the processes that are waited for.
         let pause = (waited / 10).clamp(Duration::from_millis(20), Duration::from_millis(200));

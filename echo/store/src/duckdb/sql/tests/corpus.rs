@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use echo_core::error::{Code, Coded};
 use echo_sql_guard;
@@ -11,10 +11,14 @@ use echo_sql_guard::functions;
 use echo_sql_guard::views::{PRIVATE, PUBLISHED, is_private};
 use serde_json::{Map, Value};
 
-use super::fuzz::{LATEST_STOP, MOST_KB, peak_kb, time_without_cpu};
+use super::fuzz::{MOST_KB, peak_kb, time_without_cpu};
 use super::{DEADLINE, Lab, long};
 use crate::EventStore;
 use crate::sql::SqlError;
+
+/// Longest time from its deadline to the end of a statement, besides that for which its threads are runnable
+/// without a CPU.
+const LATEST_STOP: Duration = Duration::from_secs(1);
 
 /// Statements of a file, each with its family.
 pub(super) fn statements(file: &str) -> Vec<(String, String)> {
