@@ -24,7 +24,7 @@ pub(crate) fn assert_no_failures() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// Longest wait. The runner allows a test two minutes, and then ends it without saying why.
+/// Longest wait. The runner allows a test ten minutes, and then ends it without saying why.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Pause between two looks at what is waited for.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);

@@ -33,7 +33,7 @@ def cpu_s(pid):
 
 
 def phase(binaries, flags, logs):
-    """Lets a phase pass, with an agent if there are flags for one; returns what counts of it, and the agent's share of a core."""
+    """Lets a phase pass, with an agent if there are flags for one. Returns begin and end of the part that counts, in seconds, and the agent's share of a core."""
     agent = None
     if flags is not None:
         command = [str(binaries / "fleet-agent"), "run", "--endpoint", "http://127.0.0.1:14317", "--cluster", "lab", *flags]
@@ -59,7 +59,7 @@ def measure(job, binaries, logs):
     time.sleep(5)
     phases = {arm: [] for arm in ARMS}
     for cycle in range(CYCLES):
-        # No arm is always the first one after another.
+        # Each arm is the first of a cycle in turn.
         order = list(ARMS)[cycle % len(ARMS):] + list(ARMS)[:cycle % len(ARMS)]
         for arm in order:
             phases[arm].append(phase(binaries, ARMS[arm], logs))
