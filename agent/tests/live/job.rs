@@ -24,7 +24,7 @@ pub(crate) fn assert_no_failures() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// Longest wait. The runner allows a test ten minutes, and then ends it without saying why.
+/// Longest time in which nothing happens. The runner allows a test ten minutes, and then ends it without saying why.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Pause between two looks at what is waited for.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -33,24 +33,42 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Looks for something until it is found; an error is what was seen instead. Panics after a minute,
 /// or if a rank has failed.
 #[track_caller]
+pub(crate) fn wait_for<T, S: Display>(what: &str, look: impl FnMut() -> Result<T, S>) -> T {
+    wait_for_within(0, || 0, what, look)
+}
+
+/// Looks for something that the work of a job leads to, however slowly a busy machine does that work. Panics when `done`
+/// has grown by more than `most` or has not grown for a minute, or if a rank has failed.
+#[track_caller]
 #[expect(
     clippy::disallowed_methods,
     reason = "what is waited for happens in other processes, in real time"
 )]
-pub(crate) fn wait_for<T, S: Display>(what: &str, mut look: impl FnMut() -> Result<T, S>) -> T {
-    let began = Instant::now();
+pub(crate) fn wait_for_within<T, S: Display>(
+    most: u64,
+    done: impl Fn() -> u64,
+    what: &str,
+    mut look: impl FnMut() -> Result<T, S>,
+) -> T {
+    let (began, before) = (Instant::now(), done());
+    let (mut grown, mut grew) = (0, began);
     loop {
         assert_no_failures();
-        let waited = began.elapsed();
-        match look() {
+        let seen = match look() {
             Ok(found) => return found,
-            Err(seen) => assert!(
-                waited < LONGEST_WAIT,
-                "waited a minute for {what}; last seen: {seen}"
-            ),
+            Err(seen) => seen,
+        };
+        let now = done().saturating_sub(before);
+        if now > grown {
+            (grown, grew) = (now, Instant::now());
         }
+        assert!(
+            grown <= most && grew.elapsed() < LONGEST_WAIT,
+            "waited {:?} for {what}, while {grown} of {most} were done; last seen: {seen}",
+            began.elapsed()
+        );
         // A look takes time from the processes that are waited for.
-        thread::sleep((waited / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+        thread::sleep((began.elapsed() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     }
 }
 

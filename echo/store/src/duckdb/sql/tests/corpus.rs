@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use echo_core::error::{Code, Coded};
 use echo_sql_guard;
@@ -11,14 +11,10 @@ use echo_sql_guard::functions;
 use echo_sql_guard::views::{PRIVATE, PUBLISHED, is_private};
 use serde_json::{Map, Value};
 
-use super::fuzz::{MOST_KB, peak_kb, time_without_cpu};
+use super::fuzz::{CpuWaits, LATEST_STOP, MOST_KB, peak_kb};
 use super::{DEADLINE, Lab, long};
 use crate::EventStore;
 use crate::sql::SqlError;
-
-/// Longest time from its deadline to the end of a statement, besides that for which its threads are runnable
-/// without a CPU.
-const LATEST_STOP: Duration = Duration::from_secs(1);
 
 /// Statements of a file, each with its family.
 pub(super) fn statements(file: &str) -> Vec<(String, String)> {
@@ -66,16 +62,15 @@ async fn attacks_are_refused_and_change_nothing() {
     let (mut answered, mut recent) = (Vec::new(), Vec::new());
     for (family, text) in attacks {
         let start: String = text.chars().take(200).collect();
-        let (started, waited) = (Instant::now(), time_without_cpu());
+        let (started, waits) = (Instant::now(), CpuWaits::now());
         let answer = lab.run(&text).await;
         let took = started.elapsed();
-        let without_cpu = time_without_cpu().saturating_sub(waited);
         let Err(error) = answer else {
             answered.push(start);
             continue;
         };
         assert!(
-            took < DEADLINE + LATEST_STOP + without_cpu,
+            took < DEADLINE + LATEST_STOP + waits.longest_since(),
             "{family}: {took:?} {start}"
         );
         match error {
