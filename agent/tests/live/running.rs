@@ -10,7 +10,7 @@ use std::task::Poll;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::Gpu;
-use crate::job::{Job, wait_for, wait_for_within};
+use crate::job::{Job, wait_for};
 use crate::running::output::Output;
 
 /// Running agent.
@@ -122,13 +122,11 @@ impl Running {
         value_of(&text, name).unwrap_or_else(|| panic!("no {name} in\n{text}"))
     }
 
-    /// Waits for a value of one of the agent's metrics, as long as it grows.
     #[track_caller]
     pub(crate) fn wait_for_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
-        // A counter with labels is absent until it is counted.
-        let value = || value_of(&self.metrics(), name).unwrap_or(0);
-        wait_for_within(u64::MAX, value, name, || {
-            let value = value();
+        wait_for(name, || {
+            // A counter with labels is absent until it is counted.
+            let value = value_of(&self.metrics(), name).unwrap_or(0);
             if is_enough(value) {
                 Ok(value)
             } else {
