@@ -244,7 +244,7 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
     let counters = [
         (
             "unknown_comm_ops",
-            "Operations on communicators created before tracing began",
+            "Operations on communicators created before tracing began, without transfers that the profiler plugin records",
             vitals.unknown_comm_ops,
         ),
         (

@@ -193,7 +193,7 @@ pub const EVIDENCE_LOST: &str = "fleet.agent.evidence_lost";
 pub const POINTS_DROPPED: &str = "fleet.agent.points_dropped";
 
 /// Delta sum: operations on communicators created before the agent began to trace, so that their
-/// origin is unknown.
+/// origin is unknown, without transfers that the profiler plugin records.
 pub const UNKNOWN_COMM_OPS: &str = "fleet.agent.unknown_comm_ops";
 
 /// Delta sum: blocks of operations that the agent omitted because they were observed incompletely:

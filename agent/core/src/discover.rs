@@ -66,6 +66,7 @@ pub struct CommTable {
     matcher: CommMatcher,
     adopted: HashMap<Member, CommIndex>,
     saw_unknown_comm: bool,
+    are_transfers_recorded: bool,
     unknown_ops: u64,
 }
 
@@ -180,10 +181,18 @@ impl CommTable {
             PointerState::SingleRank => None,
             PointerState::Unknown => {
                 self.saw_unknown_comm = true;
-                self.unknown_ops += 1;
                 None
             }
         }
+    }
+
+    /// Counts an operation whose communicator was not found, unless that has one rank or the profiler plugin
+    /// records the operation.
+    pub fn count_unknown(&mut self, operation: &Operation) {
+        let state = self.by_pointer.get(&operation.comm);
+        let is_unknown = !matches!(state, Some(PointerState::SingleRank));
+        let is_recorded = self.are_transfers_recorded && !operation.op.is_collective();
+        self.unknown_ops += u64::from(is_unknown && !is_recorded);
     }
 
     /// Records a call before it takes effect, so that a communicator older than the agent can be
@@ -344,8 +353,14 @@ impl CommTable {
         &self.comms
     }
 
+    /// Notes that the profiler plugin records the transfers of communicators that were created before tracing
+    /// began: the job is judged by its records.
+    pub fn note_recorded_transfers(&mut self) {
+        self.are_transfers_recorded = true;
+    }
+
     /// Returns the number of operations on communicators that were created before tracing began and
-    /// not adopted by then.
+    /// not adopted by then, without transfers that the profiler plugin records.
     pub fn unknown_ops(&self) -> u64 {
         self.unknown_ops
     }

@@ -69,6 +69,7 @@ pub struct Pipeline {
     no_sync: NoSyncDetector,
     job: Option<CommId>,
     adopted_job: Option<(u32, u64)>,
+    transfer_job: Option<(u32, u64)>,
     job_unsettled_ns: Option<u64>,
     issued: u64,
     state: State,
@@ -104,6 +105,7 @@ impl Pipeline {
             no_sync: NoSyncDetector::default(),
             job: None,
             adopted_job: None,
+            transfer_job: None,
             job_unsettled_ns: None,
             issued: 0,
             state: State::Learning(PendingObservations::default()),
@@ -211,7 +213,8 @@ impl Pipeline {
         &self.iteration_pattern
     }
 
-    /// Returns the number of operations on communicators that were created before tracing began.
+    /// Returns the number of operations on communicators that were created before tracing began, without
+    /// transfers that the profiler plugin records.
     pub fn unknown_comm_ops(&self) -> u64 {
         self.table.unknown_ops()
     }
@@ -270,6 +273,7 @@ impl Pipeline {
                 operation,
             } => {
                 let Some(index) = self.table.find(tid, operation.comm) else {
+                    self.table.count_unknown(&operation);
                     return;
                 };
                 let Some(issued) = self.issue(index, operation, entry_ns) else {

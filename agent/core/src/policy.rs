@@ -74,6 +74,12 @@ pub fn find_cohort<'a>(set: &'a PolicySet, key: &str) -> Option<&'a CohortPolicy
     set.cohorts.iter().find(|cohort| cohort.cohort == key)
 }
 
+/// Returns whether an entry is of this job. Each entry of a job lists the late ranks of the whole job.
+pub fn is_of_job(cohort: &CohortPolicy, job: &str) -> bool {
+    let key = cohort.cohort.rsplit_once('/');
+    key.is_some_and(|(of, _)| of == job)
+}
+
 /// Tracks changes from one policy set to the next.
 #[derive(Debug, Default)]
 pub struct PolicyChanges {
@@ -154,6 +160,16 @@ mod tests {
             cohorts,
             ..PolicySet::default()
         }
+    }
+
+    #[test]
+    fn the_entries_of_a_job_are_those_of_all_of_its_roles() {
+        let of_job = |job| {
+            let keys = ["a/b/01", "a/b/02", "a/03", "a"];
+            keys.map(|key| is_of_job(&cohort(key, &[]), job))
+        };
+        assert_eq!(of_job("a/b"), [true, true, false, false]);
+        assert_eq!(of_job("a"), [false, false, true, false]);
     }
 
     #[test]

@@ -89,7 +89,7 @@ fleet_agent_gpu_operations_lost_total{reason=\"not_summed\"} 19
 fleet_agent_stack_samples_total{outcome=\"read\"} 15
 fleet_agent_stack_samples_total{outcome=\"torn\"} 16
 fleet_agent_stack_samples_total{outcome=\"dropped\"} 17
-# HELP fleet_agent_unknown_comm_ops Operations on communicators created before tracing began
+# HELP fleet_agent_unknown_comm_ops Operations on communicators created before tracing began, without transfers that the profiler plugin records
 # TYPE fleet_agent_unknown_comm_ops counter
 fleet_agent_unknown_comm_ops_total 4
 # HELP fleet_agent_broken_blocks Blocks of operations left out because some of their events are missing

@@ -261,7 +261,7 @@ impl Sampler {
 }
 
 /// Returns the id of a thread in the innermost namespace of its process.
-fn namespace_tid(pid: u32, tid: u32) -> Result<u32, StackError> {
+pub(crate) fn namespace_tid(pid: u32, tid: u32) -> Result<u32, StackError> {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
     let status = status.map_err(|source| match source.kind() {
         ErrorKind::NotFound if pid != tid => StackError::NoThread { pid, tid },

@@ -8,6 +8,7 @@ use fleet_agent_core::event::StackSample;
 
 use crate::mixed::mix;
 use crate::python::PythonReader;
+use crate::sampler::namespace_tid;
 use crate::sums::{Sampled, StackSums};
 
 /// Maximum number of workers of a process that are read.
@@ -90,7 +91,7 @@ impl Workers {
             if !is_known && let Ok(python) = PythonReader::open(pid) {
                 self.readers.push(Worker {
                     pid,
-                    own_pid: own_pid(pid).unwrap_or(pid),
+                    own_pid: namespace_tid(pid, pid).unwrap_or(pid),
                     python,
                 });
             }
@@ -127,12 +128,4 @@ fn program(pid: u32) -> Option<PathBuf> {
 fn command_line(pid: u32) -> Option<String> {
     let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     Some(String::from_utf8_lossy(&words).into_owned())
-}
-
-fn own_pid(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_whitespace().last()?.parse().ok()
 }

@@ -1,21 +1,23 @@
 //! Damaged files, and inputs that must not change the result of a replay.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use fleet_agent::replay::ReplayError;
 use fleet_agent_core::signal::{Exemplar, Value};
 use fleet_agent_sources::source::SourceError;
+use fleet_proto::metric;
 
 use crate::collect::{Sent, recording, run};
 
 fn lines(name: &str) -> Vec<String> {
     let mut text = String::new();
     let bytes = std::fs::read(recording(name)).unwrap();
-    GzDecoder::new(bytes.as_slice())
+    MultiGzDecoder::new(bytes.as_slice())
         .read_to_string(&mut text)
         .unwrap();
     text.lines().map(str::to_owned).collect()
@@ -197,6 +199,26 @@ fn operations_on_communicators_created_before_tracing_are_counted() {
     assert_eq!(replayed.summary.unknown_comm_ops, n_operations);
     let counted = format!("; {n_operations} operations on unknown communicators");
     assert!(replayed.summary.to_string().contains(&counted));
+}
+
+#[test]
+fn a_pipeline_older_than_the_agent_is_judged_by_the_records_of_its_transfers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("attached.jsonl.gz");
+    // Its few collectives would let the agent adopt the communicator.
+    let mut lines = without_inits("real-loops/pp-cpu1", |_| true);
+    lines.retain(|line| !line.contains("AllReduce"));
+    write(&path, &lines);
+    let replayed = run(&path, &[]);
+    assert!(replayed.result.is_ok(), "{:?}", replayed.result);
+    let jobs = replayed.sent.iter().map(|sent| &sent.resource.job);
+    let job = Some("e097cf8ac486b849".to_owned());
+    assert_eq!(jobs.collect::<BTreeSet<_>>(), BTreeSet::from([&job]));
+    let is_duration = |sent: &&Sent| sent.point.metric == metric::DURATION;
+    let ranks = replayed.sent.iter().filter(is_duration).map(Sent::rank);
+    assert_eq!(ranks.collect::<BTreeSet<_>>(), BTreeSet::from([0, 1]));
+    let unknown = replayed.summary.unknown_comm_ops;
+    assert!(unknown < 40, "{unknown}");
 }
 
 #[test]

@@ -39,7 +39,24 @@ pub struct CohortKey {
     pub role: RoleId,
 }
 
+/// Role in the key of a whole job, which is no hash of operations.
+const WHOLE_JOB: RoleId = RoleId::new(0);
+
 impl CohortKey {
+    /// All ranks of a job, whatever their roles are.
+    pub(crate) const fn of_job(cluster: ClusterId, job: Option<JobId>) -> Self {
+        Self {
+            cluster,
+            job,
+            role: WHOLE_JOB,
+        }
+    }
+
+    /// Returns true if it stands for all ranks of a job.
+    pub(crate) fn is_of_job(&self) -> bool {
+        self.role == WHOLE_JOB
+    }
+
     /// The cohort whose ranks an incident compares; `None` when it is not about a cohort.
     pub fn from_incident(incident: &Incident) -> Option<Self> {
         let (_, role) = incident.cohort.rsplit_once('/')?;

@@ -4,7 +4,7 @@
 //! any speed and in any order in which the ranks' messages arrived; only silence and standstill are
 //! measured in arrival time. Live detection and replay of history run the same code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use echo_core::ids::{ClusterId, JobId};
 use echo_core::model::detector_output::{DetectorOutput, LostTime};
@@ -190,21 +190,32 @@ impl Detector {
         output
     }
 
-    /// Policy inputs for the agents, by cohort.
-    pub fn policy_inputs(&self) -> impl Iterator<Item = (&CohortKey, PolicyInput)> {
-        self.policy_inputs.iter().map(|(key, input)| {
-            let job = (key.cluster.clone(), key.job.clone());
+    /// Policy inputs for the agents, by cohort. A job with ranks to name or to examine but without a cohort whose
+    /// calls are compared, such as one that replays graphs only, has an input for all of its ranks, if it has a name.
+    pub fn policy_inputs(&self) -> BTreeMap<CohortKey, PolicyInput> {
+        let cohorts = self.policy_inputs.iter();
+        let mut inputs: BTreeMap<_, _> = cohorts
+            .map(|(key, input)| (key.clone(), input.clone()))
+            .collect();
+        let job_of = |key: &CohortKey| (key.cluster.clone(), key.job.clone());
+        let compared: BTreeSet<JobKey> = inputs.keys().map(job_of).collect();
+        let mut verdicts: Vec<_> = self.stragglers.naming().collect();
+        verdicts.extend(self.hang_tracker.hanging());
+        verdicts.retain(|(job, _)| job.1.is_some() && !compared.contains(job));
+        for ((cluster, job), at) in verdicts {
+            let input = inputs.entry(CohortKey::of_job(cluster, job));
+            let input = input.or_insert_with(|| PolicyInput::without_signal(at));
+            input.computed_at = input.computed_at.max(at);
+        }
+        for (key, input) in &mut inputs {
+            let job = job_of(key);
             let clock = self.iterations.get(&job);
-            let mut outliers = self.stragglers.named(&job);
-            outliers.extend(self.hang_tracker.missing(&job));
-            let input = PolicyInput {
-                healthy_ms: clock.and_then(IterationClock::usual_ms),
-                outliers,
-                examined: self.hang_tracker.examined(&job).to_vec(),
-                ..input.clone()
-            };
-            (key, input)
-        })
+            input.healthy_ms = clock.and_then(IterationClock::usual_ms);
+            input.outliers = self.stragglers.named(&job);
+            input.outliers.extend(self.hang_tracker.missing(&job));
+            input.examined = self.hang_tracker.examined(&job).to_vec();
+        }
+        inputs
     }
 
     /// The settings in force.

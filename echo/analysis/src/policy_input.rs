@@ -47,6 +47,23 @@ pub struct PolicyInput {
     pub examined: Vec<Rank>,
 }
 
+impl PolicyInput {
+    /// Input of ranks whose signals are not compared: agents do not classify themselves by it.
+    pub(crate) const fn without_signal(computed_at: Nanos) -> Self {
+        Self {
+            computed_at,
+            signal: Signal::DeviceWait,
+            center_ms: 0.0,
+            sigma_ms: 0.0,
+            healthy_ms: None,
+            quorum_met: false,
+            n_ranks: 0,
+            outliers: Vec::new(),
+            examined: Vec::new(),
+        }
+    }
+}
+
 /// Policy inputs of all cohorts, with the blocks from which they are computed.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyInputs(BTreeMap<CohortKey, Cohort>);

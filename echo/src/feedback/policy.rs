@@ -41,20 +41,19 @@ impl Policies {
     }
 
     /// Recomputes the policies and returns those that changed: another culprit or quorum, a new
-    /// cohort, or numbers older than five seconds of event time.
-    #[expect(
-        single_use_lifetimes,
-        reason = "an anonymous lifetime in the arguments of `impl Trait` is not stable yet"
-    )]
-    pub fn update<'a>(
+    /// cohort, one with culprits that has gone, or numbers older than five seconds of event time.
+    pub fn update(
         &mut self,
-        policy_inputs: impl Iterator<Item = (&'a CohortKey, PolicyInput)>,
+        policy_inputs: BTreeMap<CohortKey, PolicyInput>,
         settings: &Settings,
     ) -> Vec<(PolicyRecord, ClusterPolicy)> {
         let mut fresh: BTreeMap<ClusterId, Vec<CohortPolicy>> = BTreeMap::new();
         for (key, policy_input) in policy_inputs {
             let policies = fresh.entry(key.cluster.clone()).or_default();
-            policies.push(cohort_policy(key, &policy_input, settings));
+            policies.push(cohort_policy(&key, &policy_input, settings));
+        }
+        for cluster in self.clusters.keys() {
+            fresh.entry(cluster.clone()).or_default();
         }
         fresh
             .into_iter()
@@ -69,13 +68,13 @@ impl Policies {
         settings: &Settings,
     ) -> Option<(PolicyRecord, ClusterPolicy)> {
         let validity_nanos = nanos(settings.policy_validity_ms);
-        let computed = cohorts
-            .iter()
-            .map(|cohort| cohort.valid_until_unix_nano)
-            .max()?;
-        let computed = computed.saturating_sub(validity_nanos);
-        let mut cohorts = within_limit(cohorts);
         let current = self.clusters.get(&cluster);
+        let valid_until = cohorts.iter().map(|cohort| cohort.valid_until_unix_nano);
+        let computed = match valid_until.max() {
+            Some(latest) => latest.saturating_sub(validity_nanos),
+            None => current?.computed_unix_nano,
+        };
+        let mut cohorts = within_limit(cohorts);
         if current.is_some_and(|current| is_current(current, &cohorts, computed)) {
             return None;
         }
@@ -152,8 +151,15 @@ fn is_current(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> boo
     let known = |cohort: &CohortPolicy| {
         find(current, &cohort.cohort).is_some_and(|before| same_verdict(before, cohort))
     };
+    // The verdict of an entry that has gone must not stay in force.
+    let is_in_force = |before: &CohortPolicy| {
+        let lists_nobody = before.outlier_ranks.is_empty() && before.examined_ranks.is_empty();
+        lists_nobody || fresh.iter().any(|cohort| cohort.cohort == before.cohort)
+    };
     let age = computed.saturating_sub(current.computed_unix_nano);
-    age < nanos(REFRESH_AFTER_MS) && fresh.iter().all(known)
+    age < nanos(REFRESH_AFTER_MS)
+        && fresh.iter().all(known)
+        && current.cohorts.iter().all(is_in_force)
 }
 
 /// Keeps the most recently computed cohorts, as many as fit the size limit of the wire contract.
@@ -194,6 +200,8 @@ fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use echo_analysis::assembly::CohortKey;
     use echo_analysis::policy_input::PolicyInput;
     use echo_analysis::settings::Settings;
@@ -227,12 +235,14 @@ mod tests {
         }
     }
 
+    fn of_cohorts(n: u64, policy_input: &PolicyInput) -> BTreeMap<CohortKey, PolicyInput> {
+        let keys = (0..n).map(key);
+        keys.map(|key| (key, policy_input.clone())).collect()
+    }
+
     fn update(policies: &mut Policies, policy_input: &PolicyInput) -> Option<PolicySet> {
-        let key = key(7);
-        let changed = policies.update(
-            std::iter::once((&key, policy_input.clone())),
-            &Settings::default(),
-        );
+        let policy_inputs = BTreeMap::from([(key(7), policy_input.clone())]);
+        let changed = policies.update(policy_inputs, &Settings::default());
         changed
             .first()
             .map(|(record, _)| PolicySet::decode(record.encoded.as_slice()).unwrap())
@@ -261,6 +271,17 @@ mod tests {
     }
 
     #[test]
+    fn the_verdict_of_a_job_that_has_no_entry_any_more_is_withdrawn_once() {
+        let mut policies = Policies::default();
+        update(&mut policies, &policy_input(0, &[2])).unwrap();
+        let mut without_entries = || policies.update(BTreeMap::new(), &Settings::default());
+        let withdrawn = without_entries();
+        let set = PolicySet::decode(withdrawn[0].0.encoded.as_slice()).unwrap();
+        assert_eq!((set.version, set.cohorts), (2, Vec::new()));
+        assert_eq!(without_entries().len(), 0);
+    }
+
+    #[test]
     fn old_numbers_are_resent_without_a_new_cohort_version() {
         let mut policies = Policies::default();
         update(&mut policies, &policy_input(0, &[])).unwrap();
@@ -270,24 +291,19 @@ mod tests {
 
     #[test]
     fn cohorts_over_the_size_limit_do_not_cause_new_versions() {
-        let keys: Vec<CohortKey> = (0..500).map(key).collect();
-        let policy_input = policy_input(0, &[]);
+        let policy_inputs = of_cohorts(500, &policy_input(0, &[]));
         let mut policies = Policies::default();
         let mut update = || {
-            let policy_inputs = keys.iter().map(|key| (key, policy_input.clone()));
-            policies.update(policy_inputs, &Settings::default()).len()
+            let changed = policies.update(policy_inputs.clone(), &Settings::default());
+            changed.len()
         };
         assert_eq!((update(), update()), (1, 0));
     }
 
     #[test]
     fn a_policy_never_exceeds_the_size_limit() {
-        let keys: Vec<CohortKey> = (0..500).map(key).collect();
-        let policy_input = policy_input(0, &[1, 2, 3]);
-        let changed = Policies::default().update(
-            keys.iter().map(|key| (key, policy_input.clone())),
-            &Settings::default(),
-        );
+        let policy_inputs = of_cohorts(500, &policy_input(0, &[1, 2, 3]));
+        let changed = Policies::default().update(policy_inputs, &Settings::default());
         let size = changed[0].0.encoded.len();
         assert!((4_096..=8_192).contains(&size), "{size} bytes");
     }

@@ -6,7 +6,7 @@ use crate::batch::Resource;
 use crate::host::Host;
 use crate::host::resources::job_name;
 use crate::pipeline::Pipeline;
-use crate::policy::{cohort_key, find_cohort};
+use crate::policy::{cohort_key, find_cohort, is_of_job};
 
 /// Process of a late rank, and one to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,13 +22,11 @@ impl Host {
     pub fn late_processes(&self, set: &PolicySet) -> Vec<LateProcess> {
         let late = self.pipelines.values().filter_map(|pipeline| {
             let pid = pipeline.process().pid;
-            let cohort = self.cohort(set, pipeline)?;
-            let rank = pipeline.process().rank;
-            if cohort.outlier_ranks.contains(&rank) {
+            if self.is_late(set, pipeline) {
                 let peer = self.peer(pid, |other| !self.is_late(set, other));
                 return Some(LateProcess { pid, peer });
             }
-            let is_examined = cohort.examined_ranks.contains(&rank);
+            let is_examined = self.is_listed(set, pipeline, |entry| &entry.examined_ranks);
             is_examined.then_some(LateProcess { pid, peer: None })
         });
         late.collect()
@@ -52,16 +50,26 @@ impl Host {
     }
 
     fn is_late(&self, set: &PolicySet, pipeline: &Pipeline) -> bool {
-        let rank = pipeline.process().rank;
-        let cohort = self.cohort(set, pipeline);
-        cohort.is_some_and(|cohort| cohort.outlier_ranks.contains(&rank))
+        self.is_listed(set, pipeline, |entry| &entry.outlier_ranks)
     }
 
-    /// Returns the policy of the cohort of a process.
-    fn cohort<'s>(&self, set: &'s PolicySet, pipeline: &Pipeline) -> Option<&'s CohortPolicy> {
-        let role = pipeline.iteration_pattern().role();
-        let key = cohort_key(role, self.job_of(pipeline).as_deref())?;
-        find_cohort(set, &key)
+    /// Returns whether an entry of the process's job lists its rank. Its role may be unknown, since verdicts need no
+    /// calls; only in jobs without a name, which have one entry per role together, it tells them apart.
+    fn is_listed(
+        &self,
+        set: &PolicySet,
+        pipeline: &Pipeline,
+        ranks: impl Fn(&CohortPolicy) -> &[u32],
+    ) -> bool {
+        let rank = pipeline.process().rank;
+        let is_listed = |entry: &CohortPolicy| ranks(entry).contains(&rank);
+        if let Some(job) = self.job_of(pipeline) {
+            let mut own = set.cohorts.iter().filter(|entry| is_of_job(entry, &job));
+            return own.any(is_listed);
+        }
+        let key = cohort_key(pipeline.iteration_pattern().role(), None);
+        let own = key.and_then(|key| find_cohort(set, &key));
+        own.is_some_and(is_listed)
     }
 
     /// Returns a process of the job of `pid` that satisfies a condition.
@@ -140,10 +148,10 @@ mod tests {
         host
     }
 
-    fn policy(host: &Host, outlier_ranks: &[u32]) -> PolicySet {
-        let role = host.pipelines[&10].iteration_pattern().role();
+    /// Policy of the whole job.
+    fn policy(outlier_ranks: &[u32]) -> PolicySet {
         let cohort = CohortPolicy {
-            cohort: cohort_key(role, Some("train")).unwrap(),
+            cohort: "train/0000000000000000".to_owned(),
             outlier_ranks: outlier_ranks.to_vec(),
             ..CohortPolicy::default()
         };
@@ -156,7 +164,7 @@ mod tests {
     #[test]
     fn a_late_rank_comes_with_a_rank_of_its_job_that_is_not_late() {
         let host = host();
-        let late = |ranks: &[u32]| host.late_processes(&policy(&host, ranks));
+        let late = |ranks: &[u32]| host.late_processes(&policy(ranks));
         let (pid, peer) = (11, Some(10));
         assert_eq!(late(&[1]), [LateProcess { pid, peer }]);
         assert_eq!(late(&[]), []);
@@ -164,7 +172,7 @@ mod tests {
         let peer = None;
         let both = [10, 11].map(|pid| LateProcess { pid, peer });
         assert_eq!(late(&[0, 1]), both);
-        let mut examined = policy(&host, &[]);
+        let mut examined = policy(&[]);
         examined.cohorts[0].examined_ranks = vec![1];
         assert_eq!(host.late_processes(&examined), [both[1]]);
     }
@@ -172,7 +180,7 @@ mod tests {
     #[test]
     fn late_ranks_and_their_peers_do_nothing_while_their_job_hangs() {
         let host = host();
-        let late = host.late_processes(&policy(&host, &[1]));
+        let late = host.late_processes(&policy(&[1]));
         let still = |after_s: u64| {
             let still = host.still_processes(&late, after_s * 1_000 * MILLISECOND);
             let ranks = still.iter().map(|resource| (resource.pid, resource.rank));

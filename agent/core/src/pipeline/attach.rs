@@ -30,7 +30,11 @@ impl Pipeline {
             return true;
         }
         let since_ns = *self.job_unsettled_ns.get_or_insert(now_ns);
-        now_ns.saturating_sub(since_ns) >= JOB_SEARCH_NS
+        let is_searched = now_ns.saturating_sub(since_ns) >= JOB_SEARCH_NS;
+        if is_searched && self.job.is_none() {
+            self.job = self.transfer_job.map(|(_, id)| CommId::new(id));
+        }
+        is_searched
     }
 
     /// Returns the communicator of a completed operation; `None` while it is unknown, and for
@@ -74,6 +78,22 @@ impl Pipeline {
     pub fn on_comm_state(&mut self, state: &CommState) {
         if let Some(adopted) = self.table.adopt_state(state) {
             self.register_adopted(adopted, UNKNOWN_NTH);
+        }
+    }
+
+    /// Processes a transfer of a communicator that is not known. NCCL does not number transfers alike on all ranks,
+    /// so their calls are not followed, and the job is judged by their records. They name a job that has no other
+    /// name once it was searched for.
+    pub(super) fn on_unnumbered(&mut self, transfer: &GpuOperation) {
+        if self.table.is_complete() || transfer.timer.is_none() {
+            return;
+        }
+        self.table.note_recorded_transfers();
+        let nranks = transfer.nranks;
+        if nranks > 1 && nranks == self.process.world_size {
+            let age = (transfer.nth, transfer.comm_id);
+            let known = self.transfer_job.get_or_insert(age);
+            *known = age.min(*known);
         }
     }
 

@@ -35,6 +35,9 @@ impl Pipeline {
         self.gpu.record_plugin_losses(operation.lost);
         if !operation.op.is_collective() {
             let comm = self.known_comm_of(operation);
+            if comm.is_none() {
+                self.on_unnumbered(operation);
+            }
             let at = comm.and_then(|comm| self.transfers.match_completed(comm, operation));
             match at {
                 Some(at) => {

@@ -144,6 +144,14 @@ impl HangTracker {
         self.open.get(job).map_or(&[], |open| &open.examined)
     }
 
+    /// Jobs that wait for ranks or have some examined, each with the time at which their hang was last seen.
+    pub(super) fn hanging(&self) -> impl Iterator<Item = (JobKey, Nanos)> {
+        let open = self.open.iter();
+        let open =
+            open.filter(|(job, open)| !self.missing(job).is_empty() || !open.examined.is_empty());
+        open.map(|(job, open)| (job.clone(), open.incident.last_seen))
+    }
+
     /// Removes and returns hangs of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |job, _| !has_job(job));

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use echo_core::ids::RoleId;
 use echo_core::model::detector_output::{
     Baseline, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
 };
@@ -61,11 +60,7 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
     let first_seen = conflicts.iter().map(|one| one.seen.0).min()?;
     let last_seen = conflicts.iter().map(|one| one.seen.1).max()?;
     // A conflict belongs to a job, not to a role.
-    let cohort = CohortKey {
-        cluster: job.0.clone(),
-        job: job.1.clone(),
-        role: RoleId::new(0),
-    };
+    let cohort = CohortKey::of_job(job.0.clone(), job.1.clone());
     let begun = u64::try_from(first_seen.value()).unwrap_or_default();
     let detail = describe(conflicts);
     Some(Incident {

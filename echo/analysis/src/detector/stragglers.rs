@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use echo_core::ids::{ClusterId, NodeId, Op, Rank, RoleId};
+use echo_core::ids::{ClusterId, NodeId, Op, Rank};
 use echo_core::model::detector_output::{DetectorOutput, Incident};
 use echo_core::model::event::{Event, Origin, Reading, Source, StoredEvent};
 use echo_core::units::Nanos;
@@ -31,9 +31,6 @@ mod job_context;
 mod lost_time;
 mod published;
 mod wording;
-
-/// Role in the key of a whole job, which is no hash of operations.
-const WHOLE_JOB: RoleId = RoleId::new(0);
 
 /// Jobs of all clusters.
 #[derive(Debug, Default)]
@@ -129,6 +126,13 @@ impl Stragglers {
         of_job.flat_map(PublishedJob::named).collect()
     }
 
+    /// Jobs of which open incidents name ranks, each with the time of its latest verdict.
+    pub(super) fn naming(&self) -> impl Iterator<Item = (JobKey, Nanos)> {
+        let clusters = self.clusters.values();
+        let published = clusters.flat_map(|cluster| cluster.published.values());
+        published.filter_map(PublishedJob::naming)
+    }
+
     /// Ends the jobs of which nothing was received for `after_ms` milliseconds before `now`.
     pub(super) fn end_silent(&mut self, now: Nanos, after_ms: f64) -> DetectorOutput {
         let mut output = DetectorOutput::default();
@@ -156,7 +160,7 @@ impl Stragglers {
 
     /// Returns true for an incident of a job as a whole, which this module publishes.
     pub(super) fn is_own(key: &CohortKey) -> bool {
-        key.role == WHOLE_JOB
+        key.is_of_job()
     }
 }
 
@@ -265,11 +269,7 @@ impl Cluster {
         };
         let job = (name.clone(), first.job.clone());
         let context = JobContext {
-            key: CohortKey {
-                cluster: name.clone(),
-                job: first.job.clone(),
-                role: WHOLE_JOB,
-            },
+            key: CohortKey::of_job(name.clone(), first.job.clone()),
             origins: &self.origins,
             host_times: &self.host_times,
             source: self.detector.source(report.job).unwrap_or(Source::Host),

@@ -9,6 +9,7 @@ use echo_core::model::detector_output::{
     IncidentState, LostTime, Signal,
 };
 use echo_core::model::event::{Origin, Source};
+use echo_core::units::Nanos;
 
 use super::JobKey;
 use super::job_context::JobContext;
@@ -58,9 +59,19 @@ impl PublishedJob {
 
     /// Ranks that open incidents name.
     pub(super) fn named(&self) -> impl Iterator<Item = Rank> {
+        self.culprits().map(|(rank, _)| rank)
+    }
+
+    /// The job and the time of its latest verdict, if an open incident names a rank.
+    pub(super) fn naming(&self) -> Option<(JobKey, Nanos)> {
+        let latest = self.culprits().map(|(_, at)| at).max()?;
+        Some(((self.key.cluster.clone(), self.key.job.clone()), latest))
+    }
+
+    fn culprits(&self) -> impl Iterator<Item = (Rank, Nanos)> {
         let open = self.open.values();
         open.filter_map(|published| match &published.incident.finding {
-            Finding::Culprit(culprit) => Some(culprit.rank),
+            Finding::Culprit(culprit) => Some((culprit.rank, published.incident.last_seen)),
             Finding::Condition(_) => None,
         })
     }

@@ -97,7 +97,7 @@ fn a_rank_that_moved_to_another_node_is_analysed_there() {
     let mut detector = Detector::new(Settings::default());
     let found = last_states(&detector.observe(&together(own, moved)));
     assert!(!kinds(&found).contains(&ConditionKind::IdentityConflict));
-    assert_eq!(detector.policy_inputs().count(), 1);
+    assert_eq!(detector.policy_inputs().len(), 1);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Jobs whose ranks report the durations of their operations.
 
+use echo_core::ids::Rank;
 use echo_core::model::detector_output::{
     CauseClass, ConditionKind, DetectorOutput, Incident, IncidentState, Signal,
 };
@@ -63,6 +64,26 @@ fn the_rank_that_the_others_wait_for_is_named_with_its_cost() {
     assert!((lost - 60.0).abs() < 6.0, "{lost}");
     assert!(incident.first_seen.millis_since(instant(20_000.0)).abs() <= 2_000.0);
     assert_eq!(incident.state, IncidentState::Cleared);
+}
+
+#[test]
+fn agents_are_told_the_named_rank_of_a_job_whose_calls_are_not_compared() {
+    let all = held_back_by(&[2]);
+    let (until_named, rest) = all.split_at(all.len() * 6 / 10);
+    let mut detector = Detector::new(Settings::default());
+    detector.observe(until_named);
+    let inputs = detector.policy_inputs();
+    let [(key, input)] = Vec::from_iter(&inputs)[..] else {
+        panic!("{inputs:#?}");
+    };
+    assert!(key.to_string().ends_with("/0000000000000000"), "{key}");
+    assert_eq!(input.outliers, [Rank::new(2)]);
+    assert!(
+        !input.quorum_met,
+        "agents have no signal to classify themselves by"
+    );
+    detector.observe(rest);
+    assert_eq!(detector.policy_inputs().len(), 0);
 }
 
 #[test]
