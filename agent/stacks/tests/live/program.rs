@@ -63,9 +63,8 @@ impl Program {
     pub(crate) fn tids(&self) -> Vec<u32> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
         let ids = threads.map(|thread| thread.unwrap().file_name().into_string().unwrap());
-        let mut tids: Vec<u32> = ids.map(|tid| tid.parse().unwrap()).collect();
-        tids.sort_unstable();
-        tids
+        // The kernel lists them in this order. Their numbers begin anew after the largest.
+        ids.map(|tid| tid.parse().unwrap()).collect()
     }
 
     /// Samples a thread until a stack is as expected.
