@@ -22,7 +22,7 @@
 //! | Is there no loss? | nothing, however long ranks wait: a healthy host-bound job waits as well |
 //! | Does the waiting for one rank, one node or a few ranks explain the loss? | `Rank`, `Node` |
 //! | Are several stages of a pipeline late together, and the transfers of one of them no longer than usual (`stages`)? | `Rank` |
-//! | In a pipeline, is one queue dry while all others grew, or do the transfers of one rank wait no more while those of all others do? Without times of the GPUs: does one host enqueue late? | `Rank` |
+//! | In a pipeline, does one queue become empty, or on average half as long, while no other becomes much shorter, or do the transfers of one rank wait no more while those of all others do? Without times of the GPUs: does one host enqueue late? | `Rank` |
 //! | Otherwise | `UniformSlowdown`; it becomes a rank when there is evidence |
 //!
 //! **Evidence** is lost time in seconds (`evidence`). Two seconds make a verdict, one where the job is
@@ -30,10 +30,10 @@
 //! away. A loss that no rank explains speaks against every rank, takes at least 1.2 s of lost time and lasts
 //! for 5 s, and one pause is never enough. The
 //! *allowance*, a share of the time that is no evidence, and the evidence needed are measured from
-//! the past once it is 20 s long and steady, or a minute long: the steadier the job, the smaller the
-//! losses that are found. Work that recurs in both halves of the past, such as evaluation and
+//! the past once it is steady (while it is shorter than 20 s, what follows from it is larger), or a minute
+//! long: the steadier the job, the smaller the losses that are found. Work that recurs in both halves of the past, such as evaluation and
 //! checkpoints, is part of the usual. Evaluations with evidence against a rank are held back
-//! (`history`), and are added to the past only if no incident follows. Otherwise the first seconds of
+//! (`history`), those with any evidence where a short past is steady, and are added to the past only if no incident follows. Otherwise the first seconds of
 //! a fault would raise the allowance, and the rest of it would be no evidence.
 //!
 //! **Where the pace varies** by more than a fault costs, as in inference, the waiting is still steady
@@ -77,7 +77,7 @@
 //!
 //! Constant time per block. Per evaluation (2 s), time proportional to the slots of all
 //! communicators. Memory: 40 bytes per rank of an open block, 8 bytes per slot and window, at most
-//! 64 x 12 bytes per rank for the past (17 minutes). A job of 10,240 ranks in three communicators
+//! 64 x 24 bytes per rank for the past (17 minutes). A job of 10,240 ranks in three communicators
 //! each took 15 MB after two minutes, and 0.4 microseconds per block on a machine of two
 //! cores (the ignored test `scale`).
 //!
@@ -112,10 +112,12 @@ mod culprits;
 mod dry;
 mod early;
 mod evidence;
+mod fading;
 mod history;
 mod job;
 mod judge;
 mod lateness;
+mod limits;
 mod matched_block;
 mod measure;
 mod member;

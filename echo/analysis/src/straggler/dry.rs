@@ -4,12 +4,20 @@
 use echo_core::model::event::Source;
 use echo_core::stats::median;
 
+use crate::straggler::queues::LEAST_AHEAD;
 use crate::straggler::rule::Rule;
 use crate::straggler::usual::UsualFlow;
 
 /// Where most waiting is seen, a queue is dry if those of all others have grown to so many times their
 /// usual leads: those of hosts that are all slow fall.
 const FULL: f64 = 2.0;
+
+/// Least fall of the shortest queue that tells something, seconds, beside that of `LEAST_AHEAD` operations:
+/// several times what clocks drift apart in a minute.
+const LEAST_FALL_S: f64 = 5e-3;
+
+/// Those of the others have fallen by less than this share of it.
+const AS_LONG: f64 = 0.2;
 
 /// The transfers of a rank that waits last so many times as long as usual.
 const LONGER: f64 = 1.3;
@@ -30,6 +38,10 @@ pub(super) struct Leads<'a> {
     pub(super) latest: &'a [f64],
     /// Means over the recent loss.
     pub(super) recent: Vec<f64>,
+    /// Means of the smallest leads over the recent loss, seconds; NaN if unknown.
+    pub(super) lows: Vec<f64>,
+    /// Usual time between two operations, seconds.
+    pub(super) step: f64,
     /// Mean durations of transfers over the recent loss, seconds; NaN if unknown.
     pub(super) transfers: Vec<f64>,
     /// Those of the past.
@@ -48,12 +60,15 @@ impl Leads<'_> {
     ) -> Option<usize> {
         match self.source {
             Source::Device if has_transfers => {
-                let dry = low_rank(
-                    &self.recent,
-                    self.usual,
-                    |usual| usual.lead,
-                    (rule.wet, rule),
-                );
+                let by_lead = || {
+                    low_rank(
+                        &self.recent,
+                        self.usual,
+                        |usual| usual.lead,
+                        (rule.wet, rule),
+                    )
+                };
+                let dry = self.runs_dry().or_else(by_lead);
                 dry.or_else(|| self.waits_no_more(rule))
             }
             Source::Device if is_telling => {
@@ -62,6 +77,19 @@ impl Leads<'_> {
             Source::Host if !has_transfers => late_host(&self.recent, self.usual, self.loss, rule),
             _ => None,
         }
+    }
+
+    /// The one rank whose shortest queue is much shorter than usual while those of the others are as they were: its
+    /// GPU has nothing to do again and again. It shows a host that loses a few per cent.
+    pub(super) fn runs_dry(&self) -> Option<usize> {
+        let falls = self.lows.iter().zip(self.usual);
+        let falls: Vec<f64> = falls.map(|(now, usual)| usual.low - now).collect();
+        // An unknown one is the largest.
+        let largest = falls.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        let (rank, fall) = largest?;
+        let mut others = falls.iter().enumerate().filter(|(other, _)| *other != rank);
+        let are_as_long = others.all(|(_, other)| *other < AS_LONG * fall);
+        (*fall >= LEAST_FALL_S.max(LEAST_AHEAD * self.step) && are_as_long).then_some(rank)
     }
 
     /// The one rank whose transfers are much shorter than those of all others, which have become longer, each
@@ -160,6 +188,7 @@ mod tests {
         peer: 0.0,
         sigma: 0.0,
         lead: 0.02,
+        low: f64::NAN,
         lead_sigma: 0.01,
         transfer: f64::NAN,
     };
@@ -169,6 +198,8 @@ mod tests {
             source,
             latest: &[0.02; 4],
             recent: own.to_vec(),
+            lows: vec![f64::NAN; 4],
+            step: 0.004,
             transfers: Vec::new(),
             usual: &[USUAL; 4],
             loss: 0.5,
@@ -184,6 +215,25 @@ mod tests {
         let own = [0.03, 0.009, 0.02, 0.04];
         assert_eq!(dry(Source::Device, own, true), Some(1));
         assert_eq!(dry(Source::Device, own, false), None);
+    }
+
+    #[test]
+    fn the_rank_whose_queue_alone_becomes_much_shorter_at_its_shortest_is_named() {
+        // An offset says nothing.
+        let usual = [3.01, 0.01, 0.01, -3.01];
+        let usual = usual.map(|low| UsualFlow { low, ..USUAL });
+        let named = |lows: [f64; 4]| {
+            let leads = Leads {
+                lows: lows.to_vec(),
+                usual: &usual,
+                ..leads(Source::Device, [0.02, 0.015, 0.02, 0.02])
+            };
+            leads.dry((true, false), &Rule::default())
+        };
+        assert_eq!(named([3.01, 0.001, 0.01, -3.008]), Some(1));
+        assert_eq!(named([3.001, 0.001, 0.01, -3.008]), None);
+        assert_eq!(named([3.01, 0.003, 0.01, -3.008]), None);
+        assert_eq!(named([3.01, 0.001, 0.01, f64::NAN]), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::straggler::bill::{Bill, Entry, RIPPLE};
 use crate::straggler::culprits::{Explanation, Rise, is_whole, several, single};
+use crate::straggler::fading::FadingMeans;
 use crate::straggler::measure::{Flow, Measured};
 use crate::straggler::rule::Rule;
 use crate::straggler::stages::{self, Source};
@@ -159,10 +160,10 @@ pub(super) struct Recent {
     pub(super) ranks: Vec<Rise>,
     /// By node.
     pub(super) nodes: Vec<Rise>,
-    /// By rank: sum of the leads and its weight.
-    leads: Vec<(f64, f64)>,
-    /// The same of the durations of transfers.
-    transfers: Vec<(f64, f64)>,
+    /// Leads, smallest leads, and durations of transfers.
+    leads: FadingMeans,
+    lows: FadingMeans,
+    transfers: FadingMeans,
 }
 
 impl Recent {
@@ -180,8 +181,9 @@ impl Recent {
         self.seconds = kept.mul_add(self.seconds, loss.seconds);
         fade(&mut self.ranks, kept, &measured.ranks, usual.0, loss);
         fade(&mut self.nodes, kept, &measured.nodes, usual.1, loss);
-        remember(&mut self.leads, kept, &measured.leads, loss.seconds);
-        remember(&mut self.transfers, kept, &measured.transfers, loss.seconds);
+        self.leads.add(kept, &measured.leads, loss.seconds);
+        self.lows.add(kept, &measured.lows, loss.seconds);
+        self.transfers.add(kept, &measured.transfers, loss.seconds);
     }
 
     /// Decays where nothing is lost, or less than a ripple of the loss before, because the next loss may
@@ -197,8 +199,8 @@ impl Recent {
         for rise in self.ranks.iter_mut().chain(&mut self.nodes) {
             rise.fade(kept);
         }
-        for (sum, weight) in self.leads.iter_mut().chain(&mut self.transfers) {
-            (*sum, *weight) = (*sum * kept, *weight * kept);
+        for means in [&mut self.leads, &mut self.lows, &mut self.transfers] {
+            means.fade(kept);
         }
     }
 
@@ -237,12 +239,17 @@ impl Recent {
 
     /// Mean leads by rank, seconds; NaN if unknown.
     pub(super) fn leads(&self) -> Vec<f64> {
-        means(&self.leads)
+        self.leads.means()
+    }
+
+    /// Means of the smallest leads by rank, seconds; NaN if unknown.
+    pub(super) fn lows(&self) -> Vec<f64> {
+        self.lows.means()
     }
 
     /// Mean durations of transfers by rank, seconds; NaN if unknown.
     pub(super) fn transfers(&self) -> Vec<f64> {
-        means(&self.transfers)
+        self.transfers.means()
     }
 
     /// Of the ranks that are late together, the one that is late by itself.
@@ -253,21 +260,6 @@ impl Recent {
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
-    }
-}
-
-fn means(sums: &[(f64, f64)]) -> Vec<f64> {
-    sums.iter().map(|(sum, weight)| sum / weight).collect()
-}
-
-/// Adds values that are known, each for so many seconds, to sums that fade.
-fn remember(sums: &mut Vec<(f64, f64)>, kept: f64, values: &[f64], seconds: f64) {
-    sums.resize(values.len(), (0.0, 0.0));
-    for ((sum, weight), value) in sums.iter_mut().zip(values) {
-        let new = if value.is_finite() { seconds } else { 0.0 };
-        let value = if value.is_finite() { *value } else { 0.0 };
-        *sum = kept.mul_add(*sum, new * value);
-        *weight = kept.mul_add(*weight, new);
     }
 }
 

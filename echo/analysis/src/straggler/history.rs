@@ -1,19 +1,18 @@
 //! The job's own healthy past, in bounded memory.
 //!
 //! At most 64 entries are kept; when they are full, neighbours are merged and every entry covers
-//! twice the time, up to 16 s, so that the past covers the last 17 minutes. Memory per entry: 12
-//! bytes per rank, 8 per node, 24 per metered communicator; 8 MB for 10,240 ranks. Evaluations that
+//! twice the time, up to 16 s, so that the past covers the last 17 minutes. Memory per entry: 20
+//! bytes per rank, 8 per node, 24 per metered communicator; 13 MB for 10,240 ranks. Evaluations that
 //! are held back, up to 20 s of them, need as much each.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use echo_core::stats::{mad, mean, median, robust_sigma};
+use echo_core::stats::{mad, mean, median};
 
+use crate::straggler::limits::set_limits;
 use crate::straggler::measure::{Measured, Pace};
 use crate::straggler::rule::Rule;
-use crate::straggler::spread::{
-    MAD_TO_SIGMA, MEAN_S, deviation, lasting_deviation, means, median_of, reached, recurring,
-};
+use crate::straggler::spread::{MAD_TO_SIGMA, lasting_deviation, median_of};
 use crate::straggler::usual::{Usual, UsualFlow, UsualFlows, UsualPace};
 
 /// Largest number of entries.
@@ -22,9 +21,8 @@ const MAX_ENTRIES: usize = 64;
 /// Largest time that one entry covers, seconds.
 const MAX_ENTRY_S: f64 = 16.0;
 
-/// Least lost time that makes a verdict without a rank, however steady the past, seconds: 20 s of a
-/// loss of 8 %.
-const LEAST_ALONE_S: f64 = 1.2;
+/// Time of which the usual smallest lead is taken, seconds.
+const LATEST_S: f64 = 60.0;
 
 /// Longest time that is held back, seconds; older evaluations are added to the past. A job whose pace
 /// varies would otherwise keep the past of its first seconds.
@@ -35,8 +33,8 @@ const MAX_HELD_S: f64 = 20.0;
 struct Entry {
     seconds: f64,
     paces: BTreeMap<usize, Pace>,
-    /// By rank: net and peer shares, lead, duration of transfers.
-    ranks: Vec<[f32; 4]>,
+    /// By rank: net and peer shares, lead, duration of transfers, smallest lead.
+    ranks: Vec<[f32; 5]>,
     /// By node: net and peer shares.
     nodes: Vec<[f32; 2]>,
 }
@@ -46,6 +44,7 @@ impl Entry {
         let known =
             |values: &[f64], rank: usize| values.get(rank).copied().unwrap_or(f64::NAN) as f32;
         let lead = |rank: usize| known(&measured.leads, rank);
+        let low = |rank: usize| known(&measured.lows, rank);
         let transfer = |rank: usize| known(&measured.transfers, rank);
         let ranks = measured.ranks.iter().enumerate();
         Self {
@@ -58,6 +57,7 @@ impl Entry {
                         flow.peer as f32,
                         lead(rank),
                         transfer(rank),
+                        low(rank),
                     ]
                 })
                 .collect(),
@@ -119,14 +119,16 @@ impl History {
 
     /// Holds back an evaluation with evidence against a rank. If it belongs to a fault, it would raise
     /// the allowance, and the rest of the fault would be no evidence.
-    pub(super) fn hold(&mut self, measured: &Measured, seconds: f64) {
+    /// Returns true if an older one was added to the past.
+    pub(super) fn hold(&mut self, measured: &Measured, seconds: f64) -> bool {
         self.held.push_back(Entry::from_measured(measured, seconds));
         let held_s: f64 = self.held.iter().map(|entry| entry.seconds).sum();
-        if held_s > MAX_HELD_S
-            && let Some(oldest) = self.held.pop_front()
-        {
+        let oldest = self.held.pop_front_if(|_| held_s > MAX_HELD_S);
+        let is_added = oldest.is_some();
+        if let Some(oldest) = oldest {
             self.append(oldest);
         }
+        is_added
     }
 
     /// Drops the evaluations that were held back, because they belong to a fault.
@@ -215,7 +217,7 @@ impl History {
             .map(|(seconds, loss)| seconds * (1.0 - loss.max(0.0)));
         let seconds: f64 = seconds.sum();
         (seconds >= rule.need_s).then(|| {
-            measure_spread(&mut usual, (seconds, &losses), rule);
+            set_limits(&mut usual, (seconds, &losses), rule);
             usual
         })
     }
@@ -244,17 +246,27 @@ impl History {
         pooled(ranks.collect())
     }
 
+    /// The latest entries, of so little time that clocks hardly drift apart in it.
+    fn latest(&self) -> impl Iterator<Item = &Entry> {
+        let mut seconds = 0.0;
+        self.entries.iter().rev().take_while(move |entry| {
+            let is_latest = seconds < LATEST_S;
+            seconds += entry.seconds;
+            is_latest
+        })
+    }
+
     /// Usual waiting by node.
     fn nodes(&self, n: usize) -> Vec<UsualFlow> {
         let value = |entry: &Entry, node: usize| {
             let [net, peer] = entry.nodes.get(node).copied()?;
-            Some([net, peer, f32::NAN, f32::NAN])
+            Some([net, peer, f32::NAN, f32::NAN, f32::NAN])
         };
         let nodes = (0..n).map(|node| self.usual_flow(|entry| value(entry, node)));
         pooled(nodes.collect())
     }
 
-    fn usual_flow(&self, value: impl Fn(&Entry) -> Option<[f32; 4]>) -> UsualFlow {
+    fn usual_flow(&self, value: impl Fn(&Entry) -> Option<[f32; 5]> + Copy) -> UsualFlow {
         let mut series: [Vec<f64>; 4] = Default::default();
         let mut peers: Vec<(f64, f64)> = Vec::new();
         for entry in &self.entries {
@@ -270,44 +282,21 @@ impl History {
             }
         }
         let [net, peer, lead, transfer] = &series;
+        let lows = self.latest().filter_map(value);
+        let lows = lows
+            .map(|[.., low]| f64::from(low))
+            .filter(|low| low.is_finite());
+        let lows: Vec<f64> = lows.collect();
         UsualFlow {
             net: median(net).unwrap_or(0.0),
             peer: median(peer).unwrap_or(0.0),
             sigma: lasting_deviation(&peers),
             lead: median(lead).unwrap_or(f64::NAN),
+            low: median(&lows).unwrap_or(f64::NAN),
             lead_sigma: MAD_TO_SIGMA * mad(lead).unwrap_or(0.0),
             transfer: median(transfer).unwrap_or(f64::NAN),
         }
     }
-}
-
-/// Replaces the constants by what follows from the spread of the past: a long one in any case, a
-/// shorter one where it is so steady that less makes a verdict. Adds what recurs in it.
-fn measure_spread(usual: &mut Usual, (seconds, losses): (f64, &[(f64, f64)]), rule: &Rule) {
-    let parts: Vec<f64> = losses.iter().map(|(_, loss)| *loss).collect();
-    let of_means = robust_sigma(&means(losses, MEAN_S));
-    // Neighbours may be alike, so the spread of a mean is at most that of its parts.
-    let measured = match of_means.filter(|_| seconds >= rule.steady_s) {
-        Some(sigma) => Some(rule.limits(sigma)),
-        None if seconds >= rule.short_s => Some(rule.limits(deviation(&parts)))
-            .filter(|(_, enough_s)| *enough_s < rule.enough_s)
-            .map(|(allowance, enough_s)| (allowance.min(rule.allowance), enough_s)),
-        None => None,
-    };
-    if let Some((allowance, enough_s)) = measured {
-        (usual.allowance, usual.enough_s) = (allowance, enough_s);
-    }
-    usual.allowance = (usual.allowance + recurring(losses)).min(rule.most_allowance);
-    let peak = reached(losses, usual.allowance);
-    usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
-    // The deviation of a few means is not known well; that of independent parts is.
-    let part_s = usual.entry_s.clamp(rule.window_s, MEAN_S);
-    let of_parts = robust_sigma(&parts).unwrap_or(0.0) * (part_s / MEAN_S).sqrt();
-    usual.sigma = of_parts.max(of_means.unwrap_or(0.0));
-    let of_past = (rule.enough_alone_per_sigma_s * of_parts).max(usual.enough_s);
-    let least_s = measured.map_or(rule.enough_s, |_| LEAST_ALONE_S);
-    let missing = (1.0 - seconds / rule.known_s).max(0.0);
-    usual.enough_alone_s = of_past.max(least_s) * (1.0 + missing);
 }
 
 /// The same with one deviation for all: any rank can do what another one did.
@@ -351,8 +340,8 @@ mod tests {
         // The pace varies by a fifth, for 10 s each.
         let healthy = || (0..25).map(|n| (2.0, if n % 10 < 5 { 1_000.0 } else { 800.0 }));
         let limits = |usual: Usual| (usual.allowance, usual.enough_s);
-        let known = usual(healthy()).map(limits);
-        let after_pause = usual([(24.0, 11.0)].into_iter().chain(healthy())).map(limits);
+        let after = |first| usual([first].into_iter().chain(healthy())).map(limits);
+        let (known, after_pause) = (after((2.0, 1_000.0)), after((24.0, 11.0)));
         assert_eq!(after_pause, known);
         assert!(usual([(24.0, 11.0), (2.0, 1_000.0), (2.0, 1_000.0)]).is_none());
     }

@@ -307,16 +307,10 @@ impl Job {
         } else {
             collectives
         };
-        let members = self.members.iter_mut().enumerate();
-        measured.leads = members
-            .map(|(rank, member)| {
-                let lead = leads.get(rank).copied().unwrap_or_default();
-                match self.source {
-                    Source::Device => member.lead_floor.above(lead, measured.until),
-                    Source::Host => lead.mean(),
-                }
-            })
-            .collect();
+        for (rank, member) in self.members.iter_mut().enumerate() {
+            let lead = leads.get(rank).copied().unwrap_or_default();
+            measured.add_lead(lead, &mut member.lead_floor, self.source);
+        }
         self.evaluated = measured.until;
         self.peers = measured.ranks.iter().map(|flow| flow.peer).collect();
         if self.judge.incidents.end_stall() {

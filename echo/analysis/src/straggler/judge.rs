@@ -138,11 +138,18 @@ impl Judge {
         let usual = self.usual.as_ref();
         let enough_s = usual.map_or(self.rule.enough_s, |usual| usual.enough_s);
         let (named, unexplained) = self.evidence.largest();
-        // Losses without a rank are added to the past sooner: they may be how the pace varies.
-        let is_suspicious =
-            named > 0.0 || unexplained >= enough_s / 2.0 || self.lateness.largest() >= 0.5;
+        // Losses without a rank are added to the past sooner: they may be how the pace varies. A few
+        // seconds of them would change a short past that was steady.
+        let is_short = self.history.seconds() < self.rule.steady_s;
+        let is_steady = is_short && enough_s < self.rule.enough_s;
+        let least_s = if is_steady { 0.0 } else { enough_s / 2.0 };
+        let is_suspicious = named > 0.0 || unexplained > least_s || self.lateness.largest() >= 0.5;
         if is_suspicious && !self.episode.is_mostly_healthy(measured.until) {
-            self.history.hold(measured, seconds);
+            let is_added = self.history.hold(measured, seconds);
+            if is_added && is_steady && named <= 0.0 {
+                // The pace may have changed for good.
+                self.usual = self.history.usual(&self.rule);
+            }
             return;
         }
         self.history.push(measured, seconds);
@@ -217,7 +224,7 @@ impl Judge {
             let explanation = self.explain(measured, loss, usual, transfers);
             let named = subjects(&explanation);
             let weight = match explanation {
-                Explanation::Dry(rank) => self.leads(measured).weight(rank),
+                Explanation::Dry(rank) => self.leads(measured, usual).weight(rank),
                 _ if measured.compared < LEAST_COMPARED => 1.0,
                 _ => self.recent.weight(&named, loss.share, &self.rule),
             };
@@ -229,7 +236,7 @@ impl Judge {
                 if let Explanation::Dry(rank) = explanation {
                     // The GPUs of the others have work queued, and wait as long as time is lost.
                     entry.waited = loss.share;
-                    entry.late = self.leads(measured).late(rank);
+                    entry.late = self.leads(measured, usual).late(rank);
                 }
                 found.push((subject, entry));
             }
@@ -266,7 +273,7 @@ impl Judge {
             }
         }
         for (subject, _) in &found {
-            let class = self.class(*subject, loss, usual.shortest_step());
+            let class = self.class(*subject, (measured, transfers), loss, usual);
             let lost_s = loss.seconds * loss.share;
             self.incidents.classify(*subject, class, lost_s);
         }
@@ -288,14 +295,23 @@ impl Judge {
         }
     }
 
-    /// Class of the latest loss of a subject. `step` is the usual time between operations, seconds.
-    fn class(&self, subject: Subject, loss: Loss, step: f64) -> Class {
-        let flows = self.flows.as_ref().map_or(&[][..], |flows| &flows.ranks);
-        let usual: Vec<f64> = flows.iter().map(|flow| flow.lead).collect();
+    /// Class of the latest loss of a subject.
+    fn class(
+        &self,
+        subject: Subject,
+        (measured, has_transfers): (&Measured, bool),
+        loss: Loss,
+        usual: &Usual,
+    ) -> Class {
+        let leads = self.leads(measured, usual);
         match subject {
+            Subject::Rank(rank) if has_transfers && leads.runs_dry() == Some(rank) => Class::Host,
             Subject::Rank(_) if self.source == Source::Host => Class::Unknown,
-            Subject::Rank(_) if !run_ahead(flows, step) => Class::Unknown,
-            Subject::Rank(rank) => class::of_rank(rank, &self.recent.leads(), &usual),
+            Subject::Rank(_) if !run_ahead(leads.usual, leads.step) => Class::Unknown,
+            Subject::Rank(rank) => {
+                let usual: Vec<f64> = leads.usual.iter().map(|flow| flow.lead).collect();
+                class::of_rank(rank, &leads.recent, &usual)
+            }
             Subject::Node(_) => Class::Unknown,
             Subject::Unexplained => class::of_uniform(loss, self.rule.explain),
         }
@@ -326,7 +342,7 @@ impl Judge {
         if explanation != Explanation::Unexplained {
             return explanation;
         }
-        let leads = self.leads(measured);
+        let leads = self.leads(measured, usual);
         let are_seen = !has_transfers && !self.episode.is_shared();
         let are_ahead = run_ahead(leads.usual, usual.shortest_step());
         let dry = leads.dry((has_transfers, are_seen && are_ahead), &self.rule);
@@ -335,11 +351,13 @@ impl Judge {
     }
 
     /// Leads of all ranks in an evaluation, and what is remembered and usual.
-    fn leads<'a>(&'a self, measured: &'a Measured) -> Leads<'a> {
+    fn leads<'a>(&'a self, measured: &'a Measured, usual: &Usual) -> Leads<'a> {
         Leads {
             source: self.source,
             latest: &measured.leads,
             recent: self.recent.leads(),
+            lows: self.recent.lows(),
+            step: usual.shortest_step(),
             transfers: self.recent.transfers(),
             usual: self.flows.as_ref().map_or(&[][..], |flows| &flows.ranks),
             loss: self.recent.share(),

@@ -133,6 +133,15 @@ impl LeadSum {
         self.sum / self.operations
     }
 
+    /// Smallest, seconds; NaN without operations.
+    pub(super) fn smallest(self) -> f64 {
+        if self.operations > 0.0 {
+            self.least
+        } else {
+            f64::NAN
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.sum += other.sum;
         self.operations += other.operations;
@@ -171,7 +180,7 @@ impl TransferSum {
 }
 
 /// Sums of a job in one window. Memory: 8 bytes per slot of a communicator that completed a block,
-/// 24 bytes per rank, 16 more with transfers.
+/// 24 bytes per rank, 40 more with transfers.
 #[derive(Debug, Default)]
 pub(super) struct WindowSums {
     /// By communicator.

@@ -1,5 +1,7 @@
 //! Measures one evaluation: pace, and waiting as shares of time.
 
+use echo_core::model::event::Source;
+
 use crate::straggler::communicator::Communicator;
 use crate::straggler::ledger::{CommSums, LeadSum, WindowSums, update};
 
@@ -77,6 +79,9 @@ pub(super) struct Measured {
     /// Mean lead by rank above the smallest so far, seconds; NaN if unknown. Where GPUs are
     /// not timed, by how much the host enqueued before the others, with a constant per rank.
     pub(super) leads: Vec<f64>,
+    /// Smallest lead by rank, with an offset that drifts, seconds; NaN if unknown or where GPUs are not
+    /// timed.
+    pub(super) lows: Vec<f64>,
     /// Mean duration of the sends and receives of each rank, seconds; NaN without them.
     pub(super) transfers: Vec<f64>,
 }
@@ -152,6 +157,16 @@ impl Measured {
             .into_iter()
             .map(|(_, index, pace)| (index, pace))
             .collect()
+    }
+
+    /// Adds the leads of the next rank.
+    pub(super) fn add_lead(&mut self, lead: LeadSum, floor: &mut LeadFloor, source: Source) {
+        let (mean, low) = match source {
+            Source::Device => (floor.above(lead, self.until), lead.smallest()),
+            Source::Host => (lead.mean(), f64::NAN),
+        };
+        self.leads.push(mean);
+        self.lows.push(low);
     }
 
     /// The rank that its peers wait for most.

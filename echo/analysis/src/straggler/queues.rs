@@ -14,7 +14,7 @@ const SAME: f64 = 0.15;
 
 /// Leads below so many usual times between operations say nothing: the hosts synchronise with their
 /// GPUs too often to run ahead.
-const LEAST_AHEAD: f64 = 2.0;
+pub(super) const LEAST_AHEAD: f64 = 2.0;
 
 /// Returns true if the hosts usually run ahead of their GPUs, so that leads tell something.
 pub(super) fn run_ahead(usual: &[UsualFlow], step: f64) -> bool {

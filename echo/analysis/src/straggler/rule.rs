@@ -26,7 +26,8 @@ pub struct Rule {
     pub least_late: f64,
     /// Least lost time that confirms it, seconds. They sometimes cost 8 % for 15 s.
     pub late_enough_s: f64,
-    /// Past from which on a steady one lowers the constants above, seconds: ten evaluations.
+    /// Past of which the deviation is known well enough for a steady job to lower the constants above,
+    /// seconds: ten evaluations. That of a shorter past counts as larger, by the ratio.
     pub short_s: f64,
     /// Past from which on its median is known well, seconds. Before that a loss that no rank explains
     /// takes up to twice the evidence.

@@ -31,6 +31,8 @@ pub(super) struct UsualFlow {
     pub(super) sigma: f64,
     /// Median lead, seconds; NaN if unknown.
     pub(super) lead: f64,
+    /// Median of the latest smallest leads, with an offset, seconds; NaN if unknown.
+    pub(super) low: f64,
     /// Standard deviation of the lead from entry to entry, seconds.
     pub(super) lead_sigma: f64,
     /// Median duration of its sends and receives, seconds; NaN without them.

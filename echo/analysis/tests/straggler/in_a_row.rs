@@ -3,21 +3,23 @@
 
 use std::path::Path;
 
+use echo_analysis::straggler::class::Class;
 use echo_analysis::straggler::incident::{Finding, Incident};
 use echo_analysis::straggler::rule::Rule;
 
 use crate::recording::Recording;
 use crate::score::{Score, Shown, Truth, cost, play, score, seconds};
 
-/// Rank that was slow for 16 to 20 s, and GPU time lost, seconds. Of those with `hosts` in their name
+/// Rank that was slow for 16 to 32 s, and GPU time lost, seconds. Of those with `hosts` in their name
 /// only the instants are known at which the hosts enqueued.
-const CASES: [(&str, &[(u32, f64)]); 13] = [
+const CASES: [(&str, &[(u32, f64)]); 14] = [
     ("ddp-in-a-row", &[(2, 28.5), (1, 12.9), (3, 46.4)]),
     ("fsdp-in-a-row", &[(0, 13.6), (1, 51.2)]),
     ("rl-in-a-row", &[(0, 29.1), (2, 18.2)]),
     ("experts-in-a-row", &[(3, 56.8)]),
     ("checkpoints-in-a-row", &[(1, 27.5), (0, 19.6)]),
     ("pp2-in-a-row", &[(0, 18.3), (1, 19.3)]),
+    ("pp2-small-in-a-row", &[(1, 6.7), (0, 9.5)]),
     ("pp-dp-in-a-row", &[(0, 35.4), (3, 58.7)]),
     ("tp-dp-in-a-row", &[(1, 62.5), (2, 43.2)]),
     ("zero-in-a-row", &[(1, 27.8), (2, 55.9)]),
@@ -40,7 +42,7 @@ fn faults_in_a_row_are_named_and_priced_one_by_one() {
     }
     for (name, faults) in CASES
         .iter()
-        .filter(|(name, _)| name.ends_with("-dp-in-a-row"))
+        .filter(|(name, _)| name.ends_with("-dp-in-a-row") || name.ends_with("-small-in-a-row"))
     {
         cases.push((*name, read(name).in_blocks_of(1.0), *faults));
     }
@@ -109,5 +111,28 @@ fn a_rank_that_loses_the_times_of_its_operations_is_named_by_the_others() {
         // Answers differ in length, and the pace with them.
         let error = cost(one, f64::INFINITY) / lost_gpu_s - 1.0;
         assert!(error.abs() <= 0.2, "{error:+.2} of {shown}");
+    }
+}
+
+/// The queues were never empty before the first fault, so their lengths were not known.
+#[test]
+fn a_pipeline_that_began_before_its_agents_is_judged_like_any_other() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/straggler");
+    let recording = Recording::read(&folder.join("pp2-small-in-a-row.gz"));
+    let late = recording.with(|block| (seconds(block.end) > 4.0).then_some(block));
+    for recording in [late.clone(), late.in_blocks_of(1.0)] {
+        let mut incidents = play(&recording, Rule::default());
+        incidents.sort_by(|a, b| seconds(a.since).total_cmp(&seconds(b.since)));
+        let shown = Shown(&incidents).to_string();
+        assert_eq!(incidents.len(), 2, "{shown}");
+        for (incident, (rank, lost_gpu_s)) in incidents.iter().zip([(1, 6.7), (0, 9.5)]) {
+            let one = std::slice::from_ref(incident);
+            assert_eq!(score(one, Truth::Rank(rank)), Score::Right, "{shown}");
+            assert_eq!(incident.class, Class::Host, "{shown}");
+            let error = cost(one, f64::INFINITY) / lost_gpu_s - 1.0;
+            assert!(error.abs() <= 0.15, "{error:+.2} of {shown}");
+            let named_after_s = seconds(incident.known) - seconds(incident.since);
+            assert!(named_after_s < 25.0, "{shown}");
+        }
     }
 }
