@@ -1,6 +1,6 @@
 //! Errors of sampling.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use thiserror::Error;
 
@@ -56,4 +56,19 @@ pub enum StackError {
         /// Reason why there are no native functions.
         native: String,
     },
+}
+
+/// `ESRCH`, the same on every architecture of Linux.
+const ESRCH: i32 = 3;
+
+impl StackError {
+    /// Why a file in the folder of a process could not be read.
+    pub(crate) fn of_file(pid: u32, file: &'static str, source: io::Error) -> Self {
+        match source.kind() {
+            ErrorKind::NotFound => Self::NoProcess { pid },
+            ErrorKind::PermissionDenied => Self::NotPermitted { pid },
+            _ if source.raw_os_error() == Some(ESRCH) => Self::Exited { pid },
+            _ => Self::Unreadable { pid, file, source },
+        }
+    }
 }

@@ -18,6 +18,7 @@ mod in_call;
 mod kernel;
 mod memory;
 mod mixed;
+mod namespace;
 mod native;
 mod python;
 mod registers;

@@ -1,22 +1,17 @@
 //! Sampler of the threads of one process.
 
-use std::fs;
-use std::io::{self, ErrorKind};
-
 use fleet_agent_core::event::{CallProbes, Frame, InFlight, StackSample};
 
 use crate::error::StackError;
 use crate::in_call::{InCall, read_in_call};
 use crate::kernel::uninterruptible_wait;
 use crate::mixed::{gpu_call, mix, remaining};
+use crate::namespace::namespace_tid;
 use crate::native::{NativeReader, NativeStack};
 use crate::python::PythonReader;
 use crate::registers::ThreadObserver;
 use crate::sums::{Sampled, StackSums};
 use crate::workers::Workers;
-
-/// `ESRCH`, the same on every architecture of Linux.
-const ESRCH: i32 = 3;
 
 /// Sampler of some threads of a process.
 pub struct Sampler {
@@ -64,7 +59,7 @@ impl std::fmt::Debug for Sampler {
 impl Sampler {
     /// Starts to observe some threads of a process.
     pub fn open(pid: u32, tids: &[u32]) -> Result<Self, StackError> {
-        let unreadable = |source| unreadable(pid, "maps", source);
+        let unreadable = |source| StackError::of_file(pid, "maps", source);
         let native = NativeReader::open(pid).map_err(unreadable)?;
         let mut threads = Vec::new();
         let mut no_native = None;
@@ -257,26 +252,5 @@ impl Sampler {
             self.counts.dropped += 1;
         }
         has_frames
-    }
-}
-
-/// Returns the id of a thread in the innermost namespace of its process.
-pub(crate) fn namespace_tid(pid: u32, tid: u32) -> Result<u32, StackError> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
-    let status = status.map_err(|source| match source.kind() {
-        ErrorKind::NotFound if pid != tid => StackError::NoThread { pid, tid },
-        _ => unreadable(pid, "status", source),
-    })?;
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let own = line.and_then(|tids| tids.split_whitespace().last()?.parse().ok());
-    Ok(own.unwrap_or(tid))
-}
-
-fn unreadable(pid: u32, file: &'static str, source: io::Error) -> StackError {
-    match source.kind() {
-        ErrorKind::NotFound => StackError::NoProcess { pid },
-        ErrorKind::PermissionDenied => StackError::NotPermitted { pid },
-        _ if source.raw_os_error() == Some(ESRCH) => StackError::Exited { pid },
-        _ => StackError::Unreadable { pid, file, source },
     }
 }

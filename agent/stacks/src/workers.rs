@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use fleet_agent_core::event::StackSample;
 
 use crate::mixed::mix;
+use crate::namespace::namespace_tid;
 use crate::python::PythonReader;
-use crate::sampler::namespace_tid;
 use crate::sums::{Sampled, StackSums};
 
 /// Maximum number of workers of a process that are read.
