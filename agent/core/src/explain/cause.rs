@@ -28,6 +28,8 @@ const GRAPH_CREATION: [&str; 7] = [
     "cuGraphInstantiate",
     "hipGraphInstantiate",
 ];
+/// Functions that copy GPU memory. By default their durations are not measured.
+const COPY: &str = "Memcpy";
 /// Functions whose duration is a wait for the GPU or for other ranks, or that are called once.
 const WAITS: [&str; 3] = ["Synchronize", "CommInit", "CommDestroy"];
 
@@ -61,6 +63,8 @@ pub enum Cause {
     GraphCreation,
     /// Some calls of a function took far longer than its median.
     SlowCalls,
+    /// Was in copies of GPU memory, or waited in them for the GPU, longer than before.
+    Copies,
     /// Ran its own program longer between two calls than before.
     OwnProgram,
     /// Was at a line of its own program more often than its peers.
@@ -68,8 +72,8 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Causes whose time is measured by itself: that of [`Cause::OwnProgram`] is what is left, and that of
-    /// [`Cause::OwnCode`] is sampled.
+    /// Causes whose time is measured by itself: that of [`Cause::OwnProgram`] and [`Cause::Copies`] is what is left,
+    /// and that of [`Cause::OwnCode`] is sampled.
     pub(super) const MEASURED: [Self; 13] = [
         Self::CpuContention,
         Self::CgroupThrottling,
@@ -102,6 +106,7 @@ impl Cause {
             Self::MemoryAllocation => "memory_allocation",
             Self::GraphCreation => "graph_creation",
             Self::SlowCalls => "slow_calls",
+            Self::Copies => "copies",
             Self::OwnProgram => "own_program",
             Self::OwnCode => "own_code",
         }
@@ -127,7 +132,7 @@ impl Cause {
     pub(super) const fn is_call(self) -> bool {
         matches!(
             self,
-            Self::MemoryAllocation | Self::GraphCreation | Self::SlowCalls
+            Self::MemoryAllocation | Self::GraphCreation | Self::SlowCalls | Self::Copies
         )
     }
 
@@ -159,6 +164,7 @@ impl Cause {
         match self {
             Self::MemoryAllocation => is_one_of(&MEMORY),
             Self::GraphCreation => is_one_of(&GRAPH_CREATION),
+            Self::Copies => function.contains(COPY),
             Self::SlowCalls => {
                 !is_one_of(&MEMORY)
                     && !is_one_of(&GRAPH_CREATION)
@@ -186,6 +192,9 @@ impl fmt::Display for Cause {
             Self::MemoryAllocation => "allocating and freeing GPU memory",
             Self::GraphCreation => "capturing and instantiating CUDA graphs",
             Self::SlowCalls => "in calls far slower than their median",
+            Self::Copies => {
+                "in copies of GPU memory, or waiting in them for the GPU, longer than before"
+            }
             Self::OwnProgram => "running its own program longer than before",
             Self::OwnCode => "at one line of its program",
         })

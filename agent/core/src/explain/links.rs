@@ -53,7 +53,7 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
             links.extend(functions(cause, seen, period_ns));
         }
         Cause::SlowCalls => links.extend(slowest(seen)),
-        Cause::OwnProgram | Cause::OwnCode => {}
+        Cause::Copies | Cause::OwnProgram | Cause::OwnCode => {}
         Cause::Lock
         | Cause::BlockIo
         | Cause::PageFaults
@@ -134,6 +134,9 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation, period_ns: u64)
         }
         Cause::GraphCreation => {
             "keep one graph per shape, or pad batches to few shapes, so that none is captured again"
+        }
+        Cause::Copies => {
+            "copy less, or from and to pinned memory with non_blocking=True: other copies wait for all work of the GPU before them"
         }
         Cause::SlowCalls | Cause::OwnProgram | Cause::OwnCode => return Vec::new(),
     };

@@ -35,7 +35,7 @@ pub(super) fn lost_ns(cause: Cause, seen: &Observation) -> Option<u64> {
             let own = own.filter(|(function, _)| cause.has_function(function));
             Some(own.map(|(_, calls)| calls.total_ns).sum())
         }
-        Cause::OwnProgram | Cause::OwnCode => None,
+        Cause::Copies | Cause::OwnProgram | Cause::OwnCode => None,
         Cause::SlowCalls => Some(slowest_function(seen).map_or(0, |(_, slow_ns)| slow_ns)),
         Cause::Lock
         | Cause::BlockIo

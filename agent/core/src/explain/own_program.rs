@@ -35,9 +35,13 @@ pub(super) struct Excess {
 
 impl Excess {
     /// Returns the times that make the excess.
-    pub(super) fn link(self) -> String {
+    pub(super) fn link(self, cause: Cause) -> String {
         let [now, before] = [self.own_ns, self.usual_ns].map(|ns| ns / 1e6);
-        format!("it ran {now:.3} ms between two calls of GPU libraries, before {before:.3} ms")
+        let calls = match cause {
+            Cause::Copies => "measured calls, which copies are not",
+            _ => "calls of GPU libraries",
+        };
+        format!("it ran {now:.3} ms between two {calls}, before {before:.3} ms")
     }
 }
 

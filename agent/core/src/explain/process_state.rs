@@ -11,7 +11,7 @@ use crate::explain::own_code::{LineHistory, OwnLine};
 use crate::explain::own_program::{PerCall, ProgramPast};
 use crate::explain::past::Past;
 use crate::explain::peers::{PeerKey, Peers, Shares};
-use crate::explain::place::{Place, is_mostly_in_gpu_library, waits};
+use crate::explain::place::{Place, is_mostly_in_gpu_library, program_samples, waits};
 use crate::explain::report::ProcessReport;
 use crate::explain::thresholds::{required_periods, stands_out};
 
@@ -201,14 +201,25 @@ impl ProcessState {
     /// Without a rank, the past tells that a process runs its own program for too long, and samples where. A
     /// rank that waits for another one may be blocked in launches, which are not measured.
     fn own_program(&mut self, period: Period<'_>) -> Option<CausalChain> {
-        let cause = Cause::OwnProgram;
-        if is_mostly_in_gpu_library(period.seen) {
+        let is_copying = self.is_copying(period.seen);
+        if !is_copying && is_mostly_in_gpu_library(period.seen) {
             // Its launches may be blocked by now: that is the usual, also while nothing is sampled.
             self.past_program = ProgramPast::default();
         }
         let now = PerCall::from_observation(period.seen, period.period_ns);
         let now = now.filter(|_| self.key().is_none());
-        let Some(excess) = now.and_then(|now| self.past_program.excess(now)) else {
+        let excess = now.and_then(|now| self.past_program.excess(now));
+        let (cause, other) = if is_copying {
+            (Cause::Copies, Cause::OwnProgram)
+        } else {
+            (Cause::OwnProgram, Cause::Copies)
+        };
+        // Samples tell which of both it has been since it began.
+        if let Some(began) = self.standing_out.remove(&other) {
+            let held = self.standing_out.entry(cause).or_insert(began);
+            held.place = None;
+        }
+        let Some(excess) = excess else {
             self.standing_out.remove(&cause);
             return None;
         };
@@ -219,10 +230,20 @@ impl ProcessState {
             share: excess.share,
             reference: Reference::None,
             since_ns: held.since_ns,
-            links: vec![excess.link()],
+            links: vec![excess.link(cause)],
             place: held.place.clone(),
-            advice: Vec::new(),
+            advice: links::advice(cause, period.pid, period.seen, period.period_ns),
         })
+    }
+
+    /// Returns whether samples find the process in copies for more than half of the time, or did so before where
+    /// nothing is sampled.
+    fn is_copying(&self, seen: &Observation) -> bool {
+        if program_samples(seen) == 0 {
+            return self.standing_out.contains_key(&Cause::Copies);
+        }
+        let place = Place::of(Cause::Copies, None, seen);
+        place.is_some_and(|place| place.share > 0.5)
     }
 
     /// Counts a period in which a cause stood out, with its place. Returns all of them in a row if they

@@ -115,6 +115,47 @@ fn a_process_that_samples_find_in_a_library_of_the_gpu_is_not_in_its_program() {
     }
 }
 
+/// Of memory that is not pinned.
+#[test]
+fn a_process_that_samples_find_in_copies_is_explained_with_their_line_also_while_nothing_is_sampled()
+ {
+    let mut ranks = alone();
+    ranks.periods(4, |_, ts_ns| period(ts_ns, 8, 0, 12));
+    let copying = |ts_ns, samples| {
+        let mut events = period(ts_ns, 1, 0, 71);
+        events.truncate(2);
+        if samples > 0 {
+            events.push(stack(7, ts_ns, Some("cudaMemcpyAsync"), 71, samples));
+            events.push(stack(7, ts_ns, None, 12, samples / 3));
+        }
+        events
+    };
+    let explained = |ranks: &mut Ranks, samples| {
+        let mut reports = ranks.periods(2, |_, ts_ns| copying(ts_ns, samples));
+        reports.remove(0).chains
+    };
+    assert_eq!(explained(&mut ranks, 0)[0].cause, Cause::OwnProgram);
+    for samples in [60, 0, 0] {
+        let chains = explained(&mut ranks, samples);
+        let [chain] = &chains[..] else {
+            panic!("{chains:#?}")
+        };
+        assert_eq!((chain.cause, chain.since_ns), (Cause::Copies, 4 * PERIOD));
+        let place = chain.place.as_ref().unwrap();
+        assert_eq!(
+            place.lines(),
+            ["cudaMemcpyAsync", "train.py:71 in forward()"]
+        );
+    }
+    assert_eq!(
+        explained(&mut ranks, 0)[0].links,
+        ["it ran 90.000 ms between two measured calls, which copies are not, before 2.500 ms"]
+    );
+    ranks.periods(2, |_, ts_ns| period(ts_ns, 1, 0, 71));
+    let reports = ranks.period(|_, ts_ns| period(ts_ns, 1, 0, 71));
+    assert_eq!(reports[0].chains[0].cause, Cause::OwnProgram);
+}
+
 #[test]
 fn a_rank_is_not_compared_with_its_past() {
     let mut ranks = Ranks::new(2);
