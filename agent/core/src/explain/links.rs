@@ -136,7 +136,7 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation, period_ns: u64)
             "keep one graph per shape, or pad batches to few shapes, so that none is captured again"
         }
         Cause::Copies => {
-            "copy less, or from and to pinned memory with non_blocking=True: other copies wait for all work of the GPU before them"
+            "copy less, or from and to pinned memory with non_blocking=True: other copies wait for the work of the GPU before them"
         }
         Cause::SlowCalls | Cause::OwnProgram | Cause::OwnCode => return Vec::new(),
     };
