@@ -6,6 +6,7 @@
 
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{CauseClass, Condition, ConditionKind, Culprit};
+use echo_core::model::event::Source;
 use fleet_proto::{advice, metric};
 
 use crate::evidence::{HostFact, Task};
@@ -142,7 +143,10 @@ fn without_cause(culprit: &Culprit) -> Vec<String> {
         CauseClass::Host => vec![host()],
         CauseClass::Device => vec![diagnose(culprit)],
         CauseClass::Network => vec![ports()],
-        CauseClass::Inconclusive => vec![host(), TELL_APART.to_owned()],
+        CauseClass::Inconclusive => match culprit.source {
+            Source::Host => vec![host(), TELL_APART.to_owned()],
+            Source::Device => vec![host(), diagnose(culprit)],
+        },
     }
 }
 

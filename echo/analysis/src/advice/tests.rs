@@ -172,6 +172,19 @@ fn every_class_without_evidence_gets_a_way_to_find_the_cause() {
 }
 
 #[test]
+fn the_plugin_is_advised_only_where_no_gpu_is_timed() {
+    let advised = |source| {
+        let culprit = Culprit {
+            source,
+            ..culprit(CauseClass::Inconclusive, None)
+        };
+        for_culprit(&culprit, &[]).concat()
+    };
+    assert!(advised(Source::Host).contains("NCCL_PROFILER_PLUGIN"));
+    assert!(!advised(Source::Device).contains("NCCL_PROFILER_PLUGIN"));
+}
+
+#[test]
 fn a_hang_names_its_missing_ranks_and_no_others() {
     let mut hang = Condition::new(ConditionKind::Hang);
     hang.ranks = vec![Rank::new(3), Rank::new(7)];

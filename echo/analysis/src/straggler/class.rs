@@ -49,6 +49,25 @@ pub(super) fn of_rank(rank: usize, leads: &[f64], usual: &[f64]) -> Class {
     }
 }
 
+/// Class of a named rank whose job usually synchronises hosts and GPUs so often that no host runs
+/// ahead. Its host is late if its queue fell while those of the others grew to `ahead` seconds.
+/// Anything else tells nothing: there, the queue of a late GPU is hardly longer than usual.
+pub(super) fn of_synchronised(rank: usize, leads: &[f64], usual: &[f64], ahead: f64) -> Class {
+    let queues = leads.iter().zip(usual);
+    let queues: Vec<(f64, f64)> = queues.map(|(lead, usual)| (*lead, lead / usual)).collect();
+    let others = queues.iter().enumerate();
+    let others = others.filter(|(other, (_, growth))| *other != rank && growth.is_finite());
+    let (others, growths): (Vec<f64>, Vec<f64>) = others.map(|(_, queue)| *queue).unzip();
+    let have_grown = median(&growths).is_some_and(|growth| growth > 1.0 / DRY);
+    let are_ahead = median(&others).is_some_and(|lead| lead >= ahead);
+    let is_dry = queues.get(rank).is_some_and(|(_, growth)| *growth < DRY);
+    if is_dry && are_ahead && have_grown {
+        Class::Host
+    } else {
+        Class::Unknown
+    }
+}
+
 /// Lost time by class of its evidence; the class with most of it is that of the incident.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClassVotes(BTreeMap<Class, f64>);
@@ -78,8 +97,26 @@ pub(super) fn of_uniform(loss: Loss, explain: f64) -> Class {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, ClassVotes, of_rank, of_uniform};
+    use super::{Class, ClassVotes, of_rank, of_synchronised, of_uniform};
     use crate::straggler::usual::Loss;
+
+    #[test]
+    fn a_queue_that_runs_dry_while_the_others_fill_is_a_late_host_where_nobody_ran_ahead() {
+        let usual = [1.2e-3, 1.0e-3, 1.1e-3];
+        let of = |leads: [f64; 3]| of_synchronised(1, &leads, &usual, 4e-3);
+        assert_eq!(of([73e-3, 0.2e-3, 70e-3]), Class::Host);
+        assert_eq!(
+            of([73e-3, 0.9e-3, 70e-3]),
+            Class::Unknown,
+            "its own queue is as usual"
+        );
+        assert_eq!(
+            of([3e-3, 0.2e-3, 3e-3]),
+            Class::Unknown,
+            "the others are not ahead"
+        );
+        assert_eq!(of([f64::NAN; 3]), Class::Unknown);
+    }
 
     #[test]
     fn a_dry_queue_beside_full_ones_is_a_late_host_and_alike_ones_a_late_device() {

@@ -12,7 +12,7 @@ use crate::straggler::history::History;
 use crate::straggler::lateness::Lateness;
 use crate::straggler::measure::Measured;
 use crate::straggler::open_incidents::OpenIncidents;
-use crate::straggler::queues::{Episode, Queues, run_ahead};
+use crate::straggler::queues::{Episode, LEAST_AHEAD, Queues, run_ahead};
 use crate::straggler::rule::Rule;
 use crate::straggler::usual::{Loss, Usual, UsualFlows};
 
@@ -307,10 +307,14 @@ impl Judge {
         match subject {
             Subject::Rank(rank) if has_transfers && leads.runs_dry() == Some(rank) => Class::Host,
             Subject::Rank(_) if self.source == Source::Host => Class::Unknown,
-            Subject::Rank(_) if !run_ahead(leads.usual, leads.step) => Class::Unknown,
             Subject::Rank(rank) => {
                 let usual: Vec<f64> = leads.usual.iter().map(|flow| flow.lead).collect();
-                class::of_rank(rank, &leads.recent, &usual)
+                if run_ahead(leads.usual, leads.step) {
+                    class::of_rank(rank, &leads.recent, &usual)
+                } else {
+                    let ahead = LEAST_AHEAD * leads.step;
+                    class::of_synchronised(rank, &leads.recent, &usual, ahead)
+                }
             }
             Subject::Node(_) => Class::Unknown,
             Subject::Unexplained => class::of_uniform(loss, self.rule.explain),

@@ -12,9 +12,10 @@ use crate::score::{Score, Shown, Truth, cost, play, score, seconds};
 
 /// Rank that was slow for 16 to 32 s, and GPU time lost, seconds. Of those with `hosts` in their name
 /// only the instants are known at which the hosts enqueued.
-const CASES: [(&str, &[(u32, f64)]); 14] = [
+const CASES: [(&str, &[(u32, f64)]); 15] = [
     ("ddp-in-a-row", &[(2, 28.5), (1, 12.9), (3, 46.4)]),
     ("fsdp-in-a-row", &[(0, 13.6), (1, 51.2)]),
+    ("clipped-decode1", &[(1, 45.3)]),
     ("rl-in-a-row", &[(0, 29.1), (2, 18.2)]),
     ("experts-in-a-row", &[(3, 56.8)]),
     ("checkpoints-in-a-row", &[(1, 27.5), (0, 19.6)]),
@@ -111,6 +112,19 @@ fn a_rank_that_loses_the_times_of_its_operations_is_named_by_the_others() {
         // Answers differ in length, and the pace with them.
         let error = cost(one, f64::INFINITY) / lost_gpu_s - 1.0;
         assert!(error.abs() <= 0.2, "{error:+.2} of {shown}");
+    }
+}
+
+/// The job synchronises each step, so its hosts run ahead only while they wait for the late one.
+#[test]
+fn a_late_host_of_a_job_that_synchronises_each_step_is_told_from_a_late_gpu() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/straggler");
+    let recording = Recording::read(&folder.join("clipped-decode1.gz"));
+    for block_s in [0.25, 1.0, 5.0] {
+        let incidents = play(&recording.in_blocks_of(block_s), Rule::default());
+        let shown = Shown(&incidents).to_string();
+        assert_eq!(score(&incidents, Truth::Rank(1)), Score::Right, "{shown}");
+        assert_eq!(incidents[0].class, Class::Host, "{shown}");
     }
 }
 

@@ -186,9 +186,9 @@ impl Signal {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::HostGap => "from its synchronisation to its next collective",
-            Self::Wait => "it hardly waits where its peers do",
+            Self::Wait => "its peers wait for it in their calls",
             Self::Arrival => "at the same collectives, counted from the last common completion",
-            Self::DeviceWait => "its GPU waits less inside the collectives than those of its peers",
+            Self::DeviceWait => "the GPUs of its peers wait for its GPU inside collectives",
         }
     }
 }
