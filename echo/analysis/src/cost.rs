@@ -114,15 +114,20 @@ pub fn savings(rows: &[LostTime]) -> Vec<LostTime> {
     rows.iter().map(saved).collect()
 }
 
-/// The part of the lost time that lies in `window`; intervals across its borders count in
-/// proportion.
-pub fn within(rows: &[LostTime], window: Window) -> Vec<LostTime> {
+/// The part of the lost time that lies in `window`. Intervals across its borders count in
+/// proportion, of the time in which their incident lasted where `spans` has it: the first and the
+/// last interval of an incident are longer than what they describe.
+pub fn within(
+    rows: &[LostTime],
+    window: Window,
+    spans: &BTreeMap<IncidentId, Window>,
+) -> Vec<LostTime> {
     let clip = |row: &LostTime| {
-        let interval = Window::new(
-            row.interval.from().max(window.from()),
-            row.interval.to().min(window.to()),
-        )?;
-        let share = interval.millis() / row.interval.millis();
+        let span = spans.get(&row.incident);
+        let lasted = span.and_then(|span| overlap(row.interval, *span));
+        let lasted = lasted.unwrap_or(row.interval);
+        let interval = overlap(lasted, window)?;
+        let share = interval.millis() / lasted.millis();
         Some(LostTime {
             interval,
             iterations: row.iterations * share,
@@ -133,6 +138,10 @@ pub fn within(rows: &[LostTime], window: Window) -> Vec<LostTime> {
         })
     };
     rows.iter().filter_map(clip).collect()
+}
+
+fn overlap(one: Window, other: Window) -> Option<Window> {
+    Window::new(one.from().max(other.from()), one.to().min(other.to()))
 }
 
 #[cfg(test)]

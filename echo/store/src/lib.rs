@@ -276,6 +276,28 @@ pub struct Coverage {
     pub last: Nanos,
     /// True if it reported host evidence (metrics named `fleet.host.*`).
     pub has_host_evidence: bool,
+    /// What it did last.
+    pub activity: Activity,
+}
+
+/// Last reports on what a rank did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Activity {
+    /// Last report on operations of a communicator.
+    pub last_operation: Option<Nanos>,
+    /// Last report on calls of the libraries of its GPU.
+    pub last_call: Option<Nanos>,
+}
+
+impl Activity {
+    /// The later reports of both.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            last_operation: self.last_operation.max(other.last_operation),
+            last_call: self.last_call.max(other.last_call),
+        }
+    }
 }
 
 impl From<&Coverage> for ReportSpan {

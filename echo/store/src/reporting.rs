@@ -8,7 +8,7 @@ use echo_core::ids::{ClusterId, JobId, MetricName, NodeId, Rank, RankInJob};
 use echo_core::model::event::Origin;
 use echo_core::units::Nanos;
 
-use crate::{Coverage, EvidenceSum};
+use crate::{Activity, Coverage, EvidenceSum};
 
 /// Key of a row: the attributes of an origin that always identify a rank.
 type Reporter = (ClusterId, Option<JobId>, NodeId, Option<Rank>);
@@ -28,6 +28,8 @@ pub(super) struct OriginCoverage {
     pub(super) last: Nanos,
     /// True if it reported host evidence.
     pub(super) has_host_evidence: bool,
+    /// What it did last.
+    pub(super) activity: Activity,
 }
 
 impl CoverageRows {
@@ -46,6 +48,7 @@ impl CoverageRows {
                 first: count.first,
                 last: count.last,
                 has_host_evidence: false,
+                activity: Activity::default(),
             }),
             Entry::Occupied(occupied) => occupied.into_mut(),
         };
@@ -56,6 +59,7 @@ impl CoverageRows {
         row.first = row.first.min(count.first);
         row.last = row.last.max(count.last);
         row.has_host_evidence |= count.has_host_evidence;
+        row.activity = row.activity.with(count.activity);
     }
 
     /// The rows, in order.

@@ -56,6 +56,7 @@ pub mod shard_hint;
 pub mod time;
 pub mod tool;
 mod unknown_comms;
+mod unseen_operations;
 pub mod views;
 
 #[cfg(any(test, feature = "testing"))]

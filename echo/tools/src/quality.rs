@@ -171,6 +171,11 @@ impl Presence {
         self.rows.iter().map(|row| &row.origin)
     }
 
+    /// Everything that reported, one row per job, node and rank.
+    pub(crate) fn rows(&self) -> &[Coverage] {
+        &self.rows
+    }
+
     /// Origins of all reporters with the time of the last event of each.
     pub fn last_events(&self) -> impl Iterator<Item = (&Arc<Origin>, Nanos)> {
         self.rows.iter().map(|row| (&row.origin, row.last))
@@ -295,7 +300,7 @@ mod tests {
     use std::sync::Arc;
 
     use echo_core::model::event::Origin;
-    use echo_store::Coverage;
+    use echo_store::{Activity, Coverage};
 
     use super::Presence;
     use crate::fixture::{at, origin};
@@ -306,6 +311,7 @@ mod tests {
             first: at(first),
             last: at(last),
             has_host_evidence: false,
+            activity: Activity::default(),
         }
     }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_core::ids::IncidentId;
@@ -92,11 +93,18 @@ fn intervals_across_a_border_count_in_proportion() {
         Nanos::EARLIEST.offset(8_000_000_000),
         Nanos::EARLIEST.offset(15_000_000_000),
     );
-    let lost: Vec<f64> = within(&rows, window.unwrap())
-        .iter()
-        .map(|row| row.lost_gpu_ms)
-        .collect();
-    assert_eq!(lost, [20.0, 50.0]);
+    let lost = |spans: &BTreeMap<IncidentId, Window>| -> Vec<f64> {
+        let rows = within(&rows, window.unwrap(), spans);
+        rows.iter().map(|row| row.lost_gpu_ms).collect()
+    };
+    assert_eq!(lost(&BTreeMap::new()), [20.0, 50.0]);
+    // The incident lasted from second 6 to second 15, so the window misses two of its seconds.
+    let span = Window::new(
+        Nanos::EARLIEST.offset(6_000_000_000),
+        Nanos::EARLIEST.offset(15_000_000_000),
+    );
+    let spans = BTreeMap::from([(IncidentId::new(1), span.unwrap())]);
+    assert_eq!(lost(&spans), [50.0, 100.0]);
 }
 
 fn any_rows() -> impl Strategy<Value = Vec<LostTime>> {

@@ -86,6 +86,7 @@ pub(super) fn coverage(
                 first: seen.first,
                 last: seen.last,
                 has_host_evidence: seen.has_host_evidence,
+                activity: seen.activity,
             });
         }
     }

@@ -11,7 +11,7 @@ use echo_core::units::{GpuTime, Window};
 use echo_store::Coverage;
 
 use super::bill::{Bill, LineItem, Sum, money};
-use super::losses::latest_incidents;
+use super::losses::latest_losses;
 use super::run_rate::{RunRate, RunRateHorizon};
 use crate::quality::{DataQuality, JobKey, Presence};
 use crate::rates::{Currency, RateClass};
@@ -58,8 +58,7 @@ pub async fn losses_by_cluster(
         let cluster = clusters.entry(row.origin.cluster.clone()).or_default();
         cluster.0.push(row);
     }
-    let rows = context.store.lost_time(None, window).await?;
-    let incidents = latest_incidents(context, None, window, &rows).await?;
+    let (rows, incidents) = latest_losses(context, None, window).await?;
     let jobs = incidents.iter().map(|(id, one)| (*id, super::job(one)));
     let jobs: BTreeMap<IncidentId, JobKey> = jobs.collect();
     for row in rows {

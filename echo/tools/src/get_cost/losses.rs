@@ -1,7 +1,9 @@
 //! Losses in a window, and the incidents to which they belong.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use echo_analysis::cost::within;
 use echo_core::ids::{ClusterId, IncidentId};
 use echo_core::model::detector_output::{Incident, LostTime};
 use echo_core::units::{Nanos, Window};
@@ -11,41 +13,52 @@ use crate::quality::JobKey;
 use crate::scope::Scope;
 use crate::{ToolContext, ToolError};
 
-/// Loads the losses, of one job or of all, and the incidents to which they belong.
+/// Length of the longest interval of lost time that begins before a window and reaches into it.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Loads the losses, of one job or of all, and the incidents to which they belong, as they were at
+/// the end of the window.
 pub(super) async fn losses(
     scope: &Scope<'_>,
     job: Option<&JobKey>,
 ) -> Result<(Vec<LostTime>, BTreeMap<IncidentId, Incident>), ToolError> {
-    let store = &scope.context.store;
-    let mut rows = store
-        .lost_time(scope.cluster.as_ref(), scope.window)
-        .await?;
-    let incidents = incidents_of(scope, &rows).await?;
+    let (mut rows, mut incidents) =
+        latest_losses(scope.context, scope.cluster.as_ref(), scope.window).await?;
     if let Some(job) = job {
         rows.retain(|row| incidents.get(&row.incident).map(super::job).as_ref() == Some(job));
     }
-    Ok((rows, incidents))
-}
-
-/// Loads the incidents to which time was lost, as they were at the end of the window.
-async fn incidents_of(
-    scope: &Scope<'_>,
-    rows: &[LostTime],
-) -> Result<BTreeMap<IncidentId, Incident>, ToolError> {
-    let cluster = scope.cluster.as_ref();
-    let mut incidents = latest_incidents(scope.context, cluster, scope.window, rows).await?;
     for incident in incidents.values_mut() {
         // Time is lost before there is enough evidence to raise an incident.
         if let Some(earlier) = as_of(incident.clone(), scope.context, scope.window) {
             *incident = earlier;
         }
     }
-    Ok(incidents)
+    Ok((rows, incidents))
+}
+
+/// Loads the losses of a window and the incidents to which they belong, as they are.
+pub(super) async fn latest_losses(
+    context: &ToolContext,
+    cluster: Option<&ClusterId>,
+    window: Window,
+) -> Result<(Vec<LostTime>, BTreeMap<IncidentId, Incident>), ToolError> {
+    let wider = Window::new(window.from().before(LONGEST_INTERVAL), window.to());
+    let mut rows = context
+        .store
+        .lost_time(cluster, wider.unwrap_or(window))
+        .await?;
+    rows.retain(|row| row.interval.to() > window.from());
+    let incidents = latest_incidents(context, cluster, window, &rows).await?;
+    let spans = incidents.iter().filter_map(|(id, incident)| {
+        Some((*id, Window::new(incident.first_seen, incident.last_seen)?))
+    });
+    let rows = within(&rows, window, &spans.collect());
+    Ok((rows, incidents))
 }
 
 /// Loads the incidents to which time was lost, as they are. Time is still attributed to an incident
 /// between its last affected iteration and its clearing, so its own times may end before the window.
-pub(super) async fn latest_incidents(
+async fn latest_incidents(
     context: &ToolContext,
     cluster: Option<&ClusterId>,
     window: Window,

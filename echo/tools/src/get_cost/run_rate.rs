@@ -100,12 +100,12 @@ impl RunRateHorizon {
         for (job, horizon) in &self.jobs {
             let rows = by_job.get(job).map_or(&[][..], Vec::as_slice);
             let Some(horizon) = horizon else {
-                if within(rows, self.window).is_empty() {
+                if within(rows, self.window, &BTreeMap::new()).is_empty() {
                     continue;
                 }
                 return None;
             };
-            let mut own = within(rows, horizon.window);
+            let mut own = within(rows, horizon.window, &BTreeMap::new());
             // Scale before pricing, so that rounding to a millionth is not scaled with it.
             scale(&mut own, MILLIS_PER_HOUR / horizon.window.millis());
             let n_lost = hours(&own);

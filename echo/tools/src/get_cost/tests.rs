@@ -9,7 +9,7 @@ use echo_core::model::event::Origin;
 use super::GetCost;
 use super::answer::Cost;
 use crate::ToolContext;
-use crate::fixture::{batch, context, culprit, detector_output, empty, lost};
+use crate::fixture::{at, batch, context, culprit, detector_output, empty, lost};
 use crate::rates::Rates;
 use crate::tool::Tool;
 
@@ -67,6 +67,31 @@ async fn adjacent_windows_add_up() {
         (first + second - total).abs() < 2e-6,
         "{first} + {second} != {total}"
     );
+}
+
+#[tokio::test]
+async fn a_window_from_the_beginning_of_a_fault_has_all_of_its_cost() {
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    // The first interval of the incident begins three seconds before the incident.
+    let late = Incident {
+        first_seen: at(293),
+        ..culprit()
+    };
+    let rows = [290, 295].map(|second| lost(&late, "node-1", None, second));
+    let output = DetectorOutput {
+        incidents: vec![late],
+        lost: rows.to_vec(),
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    for (from, lost_gpu_s) in [("now-600s", 2.0), ("now-307s", 2.0), ("now-306s", 1.5)] {
+        let answer = run_tool(&context, from, "now").await;
+        assert!(
+            near(Some(answer.lost_gpu_hours), lost_gpu_s / 3600.0),
+            "{from}: {answer:?}"
+        );
+    }
 }
 
 #[tokio::test]

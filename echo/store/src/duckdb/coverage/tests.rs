@@ -9,6 +9,7 @@ use std::sync::Arc;
 use echo_core::model::event::{Event, Reading};
 use echo_core::units::{Nanos, Window};
 use proptest::prelude::*;
+use proptest::sample::select;
 use tokio::runtime::Runtime;
 
 use super::slot::{Slot, tiles};
@@ -17,13 +18,14 @@ use crate::contract::sample::{at, batch, gauge, origin, window};
 use crate::duckdb::DuckDbStore;
 use crate::duckdb::rows::coverage::Seen;
 use crate::reporting::{CoverageRows, OriginCoverage};
-use crate::{Coverage, EventStore};
+use crate::{Activity, Coverage, EventStore};
 
 fn seen(millis: i64) -> Seen {
     Seen {
         first: at(millis),
         last: at(millis),
         has_host_evidence: false,
+        activity: Activity::default(),
     }
 }
 
@@ -115,6 +117,11 @@ fn counted(events: &[Event], window: Window) -> Vec<Coverage> {
             first: event.timestamp,
             last: event.timestamp,
             has_host_evidence: event.metric.as_str().starts_with("fleet.host."),
+            activity: Activity {
+                last_operation: event.block.is_some().then_some(event.timestamp),
+                last_call: (event.metric.as_str() == "fleet.process.calls_ms")
+                    .then_some(event.timestamp),
+            },
         });
     }
     reporting.into_rows()
@@ -122,12 +129,13 @@ fn counted(events: &[Event], window: Window) -> Vec<Coverage> {
 
 /// Events of a few ranks within two hours.
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let event = (0_i64..4, 0_i64..7_200_000, any::<bool>()).prop_map(|(rank, millis, of_host)| {
-        let metric = if of_host {
-            "fleet.host.off_cpu_ms"
-        } else {
-            "fleet.rank.period_ms"
-        };
+    let metrics = [
+        "fleet.host.off_cpu_ms",
+        "fleet.rank.period_ms",
+        "fleet.process.calls_ms",
+    ];
+    let event = (0_i64..4, 0_i64..7_200_000, select(metrics.to_vec()));
+    let event = event.prop_map(|(rank, millis, metric)| {
         gauge(
             &origin("prod", "node-1", rank),
             metric,

@@ -4,6 +4,7 @@ use arrow::array::{Array, BooleanArray, Int64Array, UInt64Array};
 use echo_core::units::{Nanos, Window};
 use fleet_proto::metric;
 
+use crate::Activity;
 use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::query::Query;
@@ -19,6 +20,8 @@ pub(in crate::duckdb) struct Seen {
     pub(in crate::duckdb) last: Nanos,
     /// True if it reported host evidence.
     pub(in crate::duckdb) has_host_evidence: bool,
+    /// What it did last.
+    pub(in crate::duckdb) activity: Activity,
 }
 
 impl Seen {
@@ -28,6 +31,7 @@ impl Seen {
             first: self.first.min(other.first),
             last: self.last.max(other.last),
             has_host_evidence: self.has_host_evidence || other.has_host_evidence,
+            activity: self.activity.with(other.activity),
         }
     }
 }
@@ -65,7 +69,13 @@ pub(in crate::duckdb) fn count(
             "bool_or(series IN (SELECT id FROM series WHERE starts_with(metric, ?)))",
             metric::HOST_EVIDENCE.to_owned(),
         )
-        .then("AS has_host_evidence FROM event_rows WHERE TRUE");
+        .then("AS has_host_evidence,")
+        .then("max(timestamp_ns) FILTER (series IN (SELECT id FROM series WHERE comm IS NOT NULL)) AS last_operation,")
+        .bind(
+            "max(timestamp_ns) FILTER (series IN (SELECT id FROM series WHERE metric = ?)) AS last_call",
+            metric::CALLS.to_owned(),
+        )
+        .then("FROM event_rows WHERE TRUE");
     let query = in_window(query, slotted.window).then("GROUP BY origin, slot");
     reader.each_batch(&query, |batch| {
         let (origin, slot): (&UInt64Array, &Int64Array) =
@@ -73,11 +83,19 @@ pub(in crate::duckdb) fn count(
         let (first, last): (&Int64Array, &Int64Array) =
             (column(batch, "first")?, column(batch, "last")?);
         let host: &BooleanArray = column(batch, "has_host_evidence")?;
+        let (operation, call): (&Int64Array, &Int64Array) = (
+            column(batch, "last_operation")?,
+            column(batch, "last_call")?,
+        );
         for row in 0..batch.num_rows() {
             let seen = Seen {
                 first: Nanos::new(first.value(row)),
                 last: Nanos::new(last.value(row)),
                 has_host_evidence: maybe!(host, row).unwrap_or(false),
+                activity: Activity {
+                    last_operation: maybe!(operation, row).map(Nanos::new),
+                    last_call: maybe!(call, row).map(Nanos::new),
+                },
             };
             each(Nanos::new(slot.value(row)), origin.value(row), seen);
         }

@@ -5,7 +5,7 @@ use echo_core::ids::IncidentId;
 use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{BatchKey, EventBatch, Origin};
 use echo_core::units::{GpuTime, Window};
-use echo_store::Coverage;
+use echo_store::{Activity, Coverage};
 use proptest::prelude::{Strategy, prop_assert_eq, proptest};
 use rust_decimal::Decimal;
 
@@ -322,6 +322,7 @@ proptest! {
                 first: at(0),
                 last: at(600),
                 has_host_evidence: false,
+                activity: Activity::default(),
             }
         });
         let presence = Presence::from_rows(reports.collect());
