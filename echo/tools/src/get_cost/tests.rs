@@ -270,7 +270,7 @@ async fn an_incident_costs_money_per_hour_only_while_it_is_open() {
     assert_eq!(per_hour("now").await, [open, without_price]);
     let mut ended = culprit();
     ended.state = IncidentState::Cleared;
-    ended.cleared_at = Some(crate::fixture::at(500));
+    ended.cleared_at = Some(at(500));
     let output = DetectorOutput {
         incidents: vec![ended],
         ..DetectorOutput::default()
@@ -306,7 +306,7 @@ async fn time_lost_after_the_last_affected_iteration_is_attributed_to_its_incide
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let mut ended = culprit();
     ended.state = IncidentState::Cleared;
-    ended.last_seen = crate::fixture::at(400);
+    ended.last_seen = at(400);
     let tail = DetectorOutput {
         lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],
         incidents: vec![ended],
