@@ -13,6 +13,7 @@ use crate::feedback::health::HealthConfig;
 
 pub mod allowed_origins;
 pub mod bounds;
+pub mod contexts;
 pub mod lake;
 pub mod limits;
 pub mod security;

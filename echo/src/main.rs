@@ -1,6 +1,7 @@
 //! The program `fleet-echo`: parses the command line, runs the command, and maps the result to an
 //! exit code.
 
+use std::env;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use fleet_echo::cli::assert::{self as gate, AssertArgs};
 use fleet_echo::cli::bundle::BundleArgs;
 use fleet_echo::cli::clusters::ClustersArgs;
 use fleet_echo::cli::completion::{CompletionArgs, ManArgs};
+use fleet_echo::cli::context::{self, ContextArgs};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
@@ -113,6 +115,8 @@ enum Command {
     Sql(SqlArgs),
     /// Generate certificates for development
     DevCert(DevCertArgs),
+    /// Name servers, and choose the one that commands query
+    Context(ContextArgs),
     /// Create access tokens
     Token(TokenArgs),
     /// Copy the database of a stopped instance and verify the copy
@@ -131,7 +135,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = command_line().try_get_matches();
+    let matches = context::matches(command_line, env::args_os());
     let line = match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => line,
         Err(error) => {
@@ -152,11 +156,8 @@ fn main() -> ExitCode {
     }
     // The client of a session needs every answer; the reader of a list may want no more, as after
     // `| head`.
-    let is_session = match &line.command {
-        Command::Mcp(_) => true,
-        Command::Open(args) => args.mcp,
-        _ => false,
-    };
+    let is_session = matches!(&line.command, Command::Mcp(_))
+        || matches!(&line.command, Command::Open(args) if args.mcp);
     match run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_closed_pipe() && !is_session => ExitCode::SUCCESS,
@@ -253,6 +254,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Completion(args) => Ok(cli::completion::run(&args, command_line(), &mut out)?),
         Command::Man(args) => Ok(cli::completion::write_man_pages(&args, command_line())?),
         Command::DevCert(args) => Ok(cli::dev_cert::run(&args, &mut out)?),
+        Command::Context(args) => Ok(context::run(&args, &mut out)?),
         Command::Token(args) => Ok(cli::token::run(&args, &mut out, &mut io::stderr())?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
@@ -385,11 +387,8 @@ mod tests {
 
     #[test]
     fn the_help_lists_every_command_once() {
-        let mut listed: Vec<&str> = GROUPS
-            .iter()
-            .flat_map(|(_, names)| *names)
-            .copied()
-            .collect();
+        let groups = GROUPS.iter().flat_map(|(_, names)| *names);
+        let mut listed: Vec<&str> = groups.copied().collect();
         let command = command_line();
         let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
         let mut visible: Vec<&str> = visible.map(clap::Command::get_name).collect();

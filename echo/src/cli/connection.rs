@@ -26,6 +26,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connection to a running instance.
 #[derive(Debug, Clone, Args)]
 pub struct ConnectionArgs {
+    /// Context of `fleet-echo context` to use instead of the current one
+    #[arg(
+        help_heading = "Connection",
+        long,
+        value_name = "NAME",
+        env = "FLEET_ECHO_CONTEXT"
+    )]
+    pub context: Option<String>,
     /// Server address
     #[arg(help_heading = "Connection", long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
     pub server: String,
@@ -204,6 +212,7 @@ mod tests {
 
     fn args(server: &str, token: Option<&str>) -> ConnectionArgs {
         ConnectionArgs {
+            context: None,
             server: server.to_owned(),
             shards: None,
             timeout: Duration::from_mins(1),

@@ -17,7 +17,10 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
         "Server commands",
         &["serve", "demo", "import", "open", "mcp"],
     ),
-    ("Setup commands", &["token", "dev-cert", "completion"]),
+    (
+        "Setup commands",
+        &["context", "token", "dev-cert", "completion"],
+    ),
     ("Database commands", &["backup", "export", "repair", "lake"]),
 ];
 

@@ -90,6 +90,7 @@ fn feeds() -> RuntimeState {
 /// Returns a connection to this address with a long timeout.
 pub(super) fn connection_to(server: &str) -> ConnectionArgs {
     ConnectionArgs {
+        context: None,
         server: server.to_owned(),
         shards: None,
         timeout: Duration::from_mins(1),

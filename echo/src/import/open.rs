@@ -152,6 +152,7 @@ async fn serve_mcp(http: SocketAddr) -> Result<(), ImportError> {
     let args = McpArgs {
         stdio: true,
         connection: ConnectionArgs {
+            context: None,
             server: format!("http://{http}"),
             shards: None,
             timeout: TIMEOUT,

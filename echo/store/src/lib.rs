@@ -3,6 +3,7 @@
 //! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits are
 //! validated by the caller.
 
+mod activity;
 pub mod duckdb;
 pub mod hours;
 pub mod incident_history;
@@ -32,6 +33,7 @@ use echo_core::model::event::{Event, EventBatch, Origin, SeqRange, Source, Store
 use fleet_proto::metric;
 use tokio::sync::watch;
 
+pub use crate::activity::Activity;
 pub use crate::failure::StoreError;
 use crate::hours::CostHours;
 use crate::incident_history::IncidentHistory;
@@ -278,26 +280,6 @@ pub struct Coverage {
     pub has_host_evidence: bool,
     /// What it did last.
     pub activity: Activity,
-}
-
-/// Last reports on what a rank did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Activity {
-    /// Last report on operations of a communicator.
-    pub last_operation: Option<Nanos>,
-    /// Last report on calls of the libraries of its GPU.
-    pub last_call: Option<Nanos>,
-}
-
-impl Activity {
-    /// The later reports of both.
-    #[must_use]
-    pub fn with(self, other: Self) -> Self {
-        Self {
-            last_operation: self.last_operation.max(other.last_operation),
-            last_call: self.last_call.max(other.last_call),
-        }
-    }
 }
 
 impl From<&Coverage> for ReportSpan {

@@ -20,6 +20,7 @@ mod actions;
 mod architecture;
 mod clients;
 mod commands;
+mod contexts;
 mod crash;
 mod database;
 mod deploy;

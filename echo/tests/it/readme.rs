@@ -100,6 +100,7 @@ fn the_commands_of_the_documents_work_in_order() {
     let output = Command::new("bash")
         .arg("-c")
         .arg(&script)
+        .env("FLEET_ECHO_CONFIG", folder.path().join("contexts.toml"))
         .current_dir(folder.path())
         .output()
         .unwrap();

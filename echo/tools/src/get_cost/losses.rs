@@ -75,3 +75,39 @@ async fn latest_incidents(
         _ => Ok(incidents),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use echo_core::model::detector_output::{DetectorOutput, Incident};
+
+    use crate::fixture::{at, batch, culprit, empty, lost};
+    use crate::get_cost::GetCost;
+    use crate::tool::Tool as _;
+
+    #[tokio::test]
+    async fn a_window_from_the_beginning_of_a_fault_has_all_of_its_cost() {
+        let context = empty();
+        context.store.append(batch(0..4, 0..=600)).await.unwrap();
+        // The first interval of the incident begins three seconds before the incident.
+        let late = Incident {
+            first_seen: at(293),
+            ..culprit()
+        };
+        let output = DetectorOutput {
+            lost: [290, 295]
+                .map(|second| lost(&late, "node-1", None, second))
+                .to_vec(),
+            incidents: vec![late],
+            ..DetectorOutput::default()
+        };
+        context.store.store_verdicts(output).await.unwrap();
+        for (from, lost_gpu_s) in [("now-600s", 2.0), ("now-307s", 2.0), ("now-306s", 1.5)] {
+            let tool = GetCost {
+                from: Some(from.parse().unwrap()),
+                ..GetCost::default()
+            };
+            let found = tool.run(&context).await.unwrap().lost_gpu_hours * 3600.0;
+            assert!((found - lost_gpu_s).abs() < 1e-3, "{from}: {found}");
+        }
+    }
+}

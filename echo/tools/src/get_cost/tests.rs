@@ -70,31 +70,6 @@ async fn adjacent_windows_add_up() {
 }
 
 #[tokio::test]
-async fn a_window_from_the_beginning_of_a_fault_has_all_of_its_cost() {
-    let context = empty();
-    context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    // The first interval of the incident begins three seconds before the incident.
-    let late = Incident {
-        first_seen: at(293),
-        ..culprit()
-    };
-    let rows = [290, 295].map(|second| lost(&late, "node-1", None, second));
-    let output = DetectorOutput {
-        incidents: vec![late],
-        lost: rows.to_vec(),
-        ..DetectorOutput::default()
-    };
-    context.store.store_verdicts(output).await.unwrap();
-    for (from, lost_gpu_s) in [("now-600s", 2.0), ("now-307s", 2.0), ("now-306s", 1.5)] {
-        let answer = run_tool(&context, from, "now").await;
-        assert!(
-            near(Some(answer.lost_gpu_hours), lost_gpu_s / 3600.0),
-            "{from}: {answer:?}"
-        );
-    }
-}
-
-#[tokio::test]
 async fn a_healthy_window_costs_zero() {
     let answer = run_tool(&context().await, "now-10m", "now-9m").await;
     assert_eq!(answer.window_total, Some(0.0));

@@ -1,0 +1,91 @@
+//! Servers with names: which one a command queries.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::testbed::{ECHO, Echo};
+
+/// Nothing listens there.
+const NOBODY: &str = "http://127.0.0.1:9";
+
+/// Runs commands with a file of contexts.
+struct Shell(PathBuf);
+
+impl Shell {
+    /// A file with the contexts `lab`, which is the current one, and `away`.
+    fn with_two(folder: &Path, lab: &str) -> Self {
+        let shell = Self(folder.join("contexts/config.toml"));
+        shell.run(None, &["context", "set", "lab", "--server", lab]);
+        shell.run(None, &["context", "set", "away", "--server", NOBODY]);
+        shell.run(None, &["context", "use", "lab"]);
+        shell
+    }
+
+    /// Exit code and output of a command, with `FLEET_ECHO_SERVER` set or not.
+    fn run(&self, server: Option<&str>, arguments: &[&str]) -> (i32, String) {
+        let mut command = Command::new(ECHO);
+        command.args(arguments).env("FLEET_ECHO_CONFIG", &self.0);
+        match server {
+            Some(server) => command.env("FLEET_ECHO_SERVER", server),
+            None => command.env_remove("FLEET_ECHO_SERVER"),
+        };
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.code().unwrap(),
+            String::from_utf8(text).unwrap(),
+        )
+    }
+}
+
+#[test]
+fn commands_query_the_server_of_the_current_context_unless_another_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let server = format!("http://{}", echo.http);
+    let shell = Shell::with_two(folder.path(), &server);
+    let stragglers = [
+        "assert",
+        "outliers",
+        "--max",
+        "0",
+        "--cluster",
+        "a",
+        "--context",
+        "none",
+    ];
+    for (variable, arguments, expected) in [
+        (None, &["clusters"][..], 0),
+        (None, &["clusters", "--server", NOBODY], 69),
+        (None, &["clusters", "--context", "away"], 69),
+        (None, &["clusters", "--context", "none"], 64),
+        (None, &stragglers, 2),
+        (Some(NOBODY), &["clusters"], 69),
+        (Some(NOBODY), &["clusters", "--context", "lab"], 0),
+    ] {
+        let (code, text) = shell.run(variable, arguments);
+        assert_eq!(code, expected, "{variable:?} {arguments:?}: {text}");
+    }
+    // The server does not know the cluster of the context, and says so.
+    shell.run(None, &["context", "set", "lab", "--cluster", "a"]);
+    let (code, text) = shell.run(None, &["outliers"]);
+    assert_eq!(code, 64, "{text}");
+    assert!(text.contains("\"a\""), "{text}");
+    assert_eq!(echo.terminate(), 0);
+}
+
+#[test]
+fn contexts_are_listed_with_their_values_and_a_mark_at_the_current_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = Shell::with_two(folder.path(), "http://127.0.0.1:1");
+    let (code, text) = shell.run(None, &["context", "list"]);
+    assert_eq!(
+        (code, text.as_str()),
+        (0, "* lab  http://127.0.0.1:1\n  away  http://127.0.0.1:9\n")
+    );
+    let (_, text) = shell.run(None, &["context", "unset"]);
+    assert!(!text.contains('*'), "{text}");
+    let (code, text) = shell.run(None, &["context", "use", "prod"]);
+    assert_eq!(code, 64);
+    assert!(text.contains("there are lab, away"), "{text}");
+}
