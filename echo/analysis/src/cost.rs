@@ -114,6 +114,10 @@ pub fn savings(rows: &[LostTime]) -> Vec<LostTime> {
     rows.iter().map(saved).collect()
 }
 
+/// Length of the intervals in which the loss of slow ranks is stored, nanoseconds. They begin at its multiples, so
+/// that a later state of an incident replaces the rows of an earlier one.
+pub const INTERVAL_NS: i64 = 10_000_000_000;
+
 /// The part of the lost time that lies in `window`. Intervals across its borders count in
 /// proportion, of the time in which their incident lasted where `spans` has it: the first and the
 /// last interval of an incident are longer than what they describe.

@@ -1,7 +1,8 @@
 //! `fleet-echo context`: servers with names, as `kubectl` has them, so that commands need no flags.
 //!
-//! The current context replaces the defaults of the connection flags. A server that a flag or an
-//! environment variable names is queried as it is, so no token of a context is sent to it.
+//! A context replaces the defaults of the connection flags. A server that a flag or an environment
+//! variable names is queried without one, so no token of a context is sent to it; and the server of a
+//! context gets no token from the environment, where it is of another server.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, Subcommand};
+use clap::{Arg, ArgMatches, Args, Command, Subcommand};
 use echo_core::error::chain;
 
 use crate::cli::CliError;
@@ -17,6 +18,16 @@ use crate::config::contexts::{ContextError, ContextFile};
 
 /// Name of the flag that chooses a context for one command.
 const CONTEXT: &str = "context";
+
+/// Flags that belong to one server, by their ids.
+const OF_A_SERVER: [&str; 6] = [
+    "server",
+    "tls_ca",
+    "token",
+    "token_file",
+    "shards",
+    "insecure_token",
+];
 
 /// Named servers.
 #[derive(Debug, Clone, Args)]
@@ -33,7 +44,8 @@ Example:
   fleet-echo status
 
 The file is $FLEET_ECHO_CONFIG, or fleet-echo/config.toml in $XDG_CONFIG_HOME or ~/.config.
-Another context for one command: --context NAME. With --server or FLEET_ECHO_SERVER none is used.";
+Another context for one command: --context NAME. With --server or FLEET_ECHO_SERVER the current
+context is not used; with a context, other variables of the connection are not used.";
 
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
@@ -134,25 +146,35 @@ pub fn matches(
     line: impl Iterator<Item = OsString>,
 ) -> Result<ArgMatches, clap::Error> {
     let line: Vec<OsString> = line.collect();
-    let plain = command().try_get_matches_from(&line)?;
-    let values = values(leaf(&plain)).map_err(|error| {
+    // The cluster may be one of the context.
+    let lenient = of_clients(command(), &|arg| arg.required(false));
+    let found = lenient.try_get_matches_from(&line).ok();
+    let values = found.map(|found| values(leaf(&found))).transpose();
+    let values = values.map_err(|error| {
         clap::Error::raw(ErrorKind::InvalidValue, format!("{}\n", chain(&error)))
     })?;
-    match values {
-        Some(values) => with_defaults(command(), &values).try_get_matches_from(&line),
-        None => Ok(plain),
-    }
+    let command = match values.flatten() {
+        Some(values) => with_defaults(command(), &values),
+        None => command(),
+    };
+    command.try_get_matches_from(&line)
 }
 
 /// Returns the values of the context that a command uses; `None` if it uses none.
 fn values(command: &ArgMatches) -> Result<Option<Vec<(&'static str, String)>>, ContextError> {
-    // The flag is among those of the connection, which not every command has.
+    // Not every command has a connection.
     let Ok(chosen) = command.try_get_one::<String>(CONTEXT) else {
         return Ok(None);
     };
-    let has_server = command.value_source("server") != Some(ValueSource::DefaultValue);
-    if chosen.is_none() && has_server {
+    let Some(server) = command.value_source("server") else {
         return Ok(None);
+    };
+    let is_chosen = command.value_source(CONTEXT) == Some(ValueSource::CommandLine);
+    match server {
+        ValueSource::CommandLine if is_chosen => return Err(ContextError::TwoServers),
+        ValueSource::DefaultValue => {}
+        _ if is_chosen => {}
+        _ => return Ok(None),
     }
     let file = match ContextFile::path() {
         Err(ContextError::NoHome) if chosen.is_none() => return Ok(None),
@@ -168,21 +190,30 @@ fn leaf(matches: &ArgMatches) -> &ArgMatches {
         .map_or(matches, |(_, inner)| leaf(inner))
 }
 
-/// Replaces the defaults of the connection flags, of a command and of those below it.
+/// Replaces the defaults of the connection flags. The environment describes another server.
 fn with_defaults(command: Command, values: &[(&'static str, String)]) -> Command {
-    let command = command.mut_subcommands(|inner| with_defaults(inner, values));
-    if !command.get_arguments().any(|arg| arg.get_id() == CONTEXT) {
-        return command;
-    }
-    command.mut_args(|arg| {
+    of_clients(command, &|arg| {
         let found = values.iter().find(|(flag, _)| arg.get_id() == *flag);
+        let arg = if OF_A_SERVER.iter().any(|flag| arg.get_id() == *flag) {
+            arg.env(None)
+        } else {
+            arg
+        };
         match found {
-            // The variable names a server of its own.
-            Some((flag, text)) if *flag == "server" => arg.env(None).default_value(text.clone()),
             Some((_, text)) => arg.required(false).default_value(text.clone()),
             None => arg,
         }
     })
+}
+
+/// Changes the flags of the commands that have a connection.
+fn of_clients(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
+    let command = command.mut_subcommands(|inner| of_clients(inner, change));
+    if command.get_arguments().any(|arg| arg.get_id() == CONTEXT) {
+        command.mut_args(change)
+    } else {
+        command
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! File of contexts: servers with names, and which of them is the current one.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -11,6 +11,13 @@ const KEYS: [&str; 5] = ["server", "tls_ca", "token_file", "cluster", "shards"];
 
 /// Keys whose values are files, relative to the folder of the configuration.
 const FILES: [&str; 2] = ["tls_ca", "token_file"];
+
+/// Errors of an account without a home folder that it can read: it has no contexts.
+const NO_FILE: [ErrorKind; 3] = [
+    ErrorKind::NotFound,
+    ErrorKind::NotADirectory,
+    ErrorKind::PermissionDenied,
+];
 
 /// Error of the file of contexts.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +52,9 @@ pub enum ContextError {
         /// What there is instead.
         known: String,
     },
+    /// A server and a context are given.
+    #[error("--server and --context are two servers: give one of them")]
+    TwoServers,
     /// A new context has no server.
     #[error("a new context needs an address: fleet-echo context set {0} --server URL")]
     NoServer(String),
@@ -79,7 +89,7 @@ impl ContextFile {
     pub fn load(path: PathBuf) -> Result<Self, ContextError> {
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) if NO_FILE.contains(&error.kind()) => String::new(),
             Err(source) => return Err(ContextError::Io { path, source }),
         };
         match text.parse::<DocumentMut>() {
@@ -97,18 +107,21 @@ impl ContextFile {
             path: self.path.clone(),
             source,
         };
-        let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
+        // A link stays one.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_new| self.path.clone());
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
         fs::create_dir_all(folder).map_err(failed)?;
         let mut written = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         let text = self.document.to_string();
         written.write_all(text.as_bytes()).map_err(failed)?;
-        let kept = written.persist(&self.path);
+        let kept = written.persist(&path);
         kept.map(drop).map_err(|error| failed(error.error))
     }
 
     /// Name of the current context.
     pub fn current(&self) -> Option<&str> {
-        self.document.get("current")?.as_str()
+        let current = self.document.get("current")?.as_str();
+        current.filter(|name| !name.is_empty())
     }
 
     /// Names of all contexts, in the order of the file.
@@ -135,10 +148,9 @@ impl ContextFile {
     pub fn make_current(&mut self, name: Option<&str>) -> Result<(), ContextError> {
         if let Some(name) = name {
             self.context(name)?;
-            self.document.insert("current", value(name));
-        } else {
-            self.document.remove("current");
         }
+        let name = value(name.unwrap_or_default());
+        put(self.document.as_table_mut(), "current", name);
         Ok(())
     }
 
@@ -152,15 +164,18 @@ impl ContextFile {
         if !has_server && self.context(name).is_err() {
             return Err(ContextError::NoServer(name.to_owned()));
         }
+        let path = self.path.clone();
         let contexts = self.contexts()?;
         let context = contexts
             .entry(name)
             .or_insert_with(|| Item::Table(Table::new()));
-        if let Some(context) = context.as_table_like_mut() {
-            for (key, text) in values {
-                let number = text.parse::<i64>().ok().filter(|_| key == "shards");
-                context.insert(key, number.map_or_else(|| value(text), value));
-            }
+        let Some(context) = context.as_table_like_mut() else {
+            let problem = format!("the context {name:?} is not a table");
+            return Err(ContextError::Invalid { path, problem });
+        };
+        for (key, text) in values {
+            let number = text.parse::<i64>().ok().filter(|_| key == "shards");
+            put(context, key, number.map_or_else(|| value(text), value));
         }
         Ok(())
     }
@@ -170,7 +185,7 @@ impl ContextFile {
         self.context(name)?;
         self.contexts()?.remove(name);
         if self.current() == Some(name) {
-            self.document.remove("current");
+            self.make_current(None)?;
         }
         Ok(())
     }
@@ -201,6 +216,17 @@ impl ContextFile {
                 path,
                 problem: "`contexts` is not a table".to_owned(),
             })
+    }
+}
+
+/// Changes a value; comments before and after it stay.
+fn put(table: &mut dyn TableLike, key: &str, new: Item) {
+    match (table.get_mut(key).and_then(Item::as_value_mut), new) {
+        (Some(known), Item::Value(mut new)) => {
+            *new.decor_mut() = known.decor().clone();
+            *known = new;
+        }
+        (_, new) => drop(table.insert(key, new)),
     }
 }
 

@@ -5,7 +5,7 @@ use echo_core::units::Nanos;
 /// Last reports on what a rank did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
-    /// Last report on operations of a communicator.
+    /// Last report on operations of a communicator that were issued or ended.
     pub last_operation: Option<Nanos>,
     /// Last report on calls of the libraries of its GPU.
     pub last_call: Option<Nanos>,

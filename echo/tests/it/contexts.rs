@@ -62,15 +62,23 @@ fn commands_query_the_server_of_the_current_context_unless_another_is_given() {
         (None, &stragglers, 2),
         (Some(NOBODY), &["clusters"], 69),
         (Some(NOBODY), &["clusters", "--context", "lab"], 0),
+        (
+            None,
+            &["clusters", "--context", "lab", "--server", NOBODY],
+            64,
+        ),
     ] {
         let (code, text) = shell.run(variable, arguments);
         assert_eq!(code, expected, "{variable:?} {arguments:?}: {text}");
     }
     // The server does not know the cluster of the context, and says so.
     shell.run(None, &["context", "set", "lab", "--cluster", "a"]);
-    let (code, text) = shell.run(None, &["outliers"]);
-    assert_eq!(code, 64, "{text}");
-    assert!(text.contains("\"a\""), "{text}");
+    let gate = ["assert", "outliers", "--max", "0"];
+    for (arguments, expected) in [(&["outliers"][..], 64), (&gate, 4)] {
+        let (code, text) = shell.run(None, arguments);
+        assert_eq!(code, expected, "{text}");
+        assert!(text.contains("\"a\""), "{text}");
+    }
     assert_eq!(echo.terminate(), 0);
 }
 

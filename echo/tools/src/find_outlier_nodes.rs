@@ -18,7 +18,7 @@ use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
-use crate::{ToolContext, ToolError, lost_times, unknown_comms};
+use crate::{ToolContext, ToolError, lost_times, unknown_comms, unseen_operations};
 
 mod headline;
 
@@ -122,6 +122,8 @@ impl Tool for FindOutlierNodes {
             data_quality.add_note(lost_times::note(scope, last_minute).await?);
             data_quality.add_note(unknown_comms::note(scope, last_minute).await?);
         }
+        let presence = scope.presence().await?;
+        data_quality.add_note(unseen_operations::note(presence, &incidents));
         Ok(Outliers {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),

@@ -171,9 +171,11 @@ impl Presence {
         self.rows.iter().map(|row| &row.origin)
     }
 
-    /// Everything that reported, one row per job, node and rank.
-    pub(crate) fn rows(&self) -> &[Coverage] {
-        &self.rows
+    /// Everything that reported, one row per job, node and rank, with its job.
+    pub(crate) fn rows_by_job(&self) -> impl Iterator<Item = (JobKey, &Coverage)> {
+        let known = jobs(&self.rows);
+        let rows = self.rows.iter();
+        rows.map(move |row| (job_of(row, &known), row))
     }
 
     /// Origins of all reporters with the time of the last event of each.

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::cluster_names::listed;
 use crate::quality::{DataQuality, Presence};
 use crate::time::TimeRange;
-use crate::{ToolContext, ToolError, shard_hint, unseen_operations};
+use crate::{ToolContext, ToolError, shard_hint};
 
 /// What to do where no agent has sent events.
 const FIRST_STEP: &str = "start an agent on each host with `fleet-agent run --cluster NAME --endpoint URL`, where URL is \
@@ -121,8 +121,7 @@ impl<'a> Scope<'a> {
             }
         };
         let lake_note = shard_hint::lake_note(reach);
-        let unseen = unseen_operations::note(self.presence().await?);
-        for note in [note, unseen, retention_note, shard_note, lake_note] {
+        for note in [note, retention_note, shard_note, lake_note] {
             quality.add_note(note);
         }
         Ok(quality)

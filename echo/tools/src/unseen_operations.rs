@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use echo_core::ids::{ClusterId, NodeId, Rank};
+use echo_core::ids::Rank;
+use echo_core::model::detector_output::{Incident, IncidentState};
 use echo_core::units::Nanos;
 use echo_store::Activity;
 
-use crate::quality::Presence;
+use crate::outlier::hang;
+use crate::quality::{JobKey, Presence};
 
 /// Time without an operation from which on a rank is mentioned. Most evaluations and checkpoints
 /// are shorter.
@@ -17,39 +19,60 @@ const LEAST_UNSEEN: Duration = Duration::from_secs(30);
 /// Maximum number of ranks in the note.
 const MAX_NAMED: usize = 4;
 
-/// Returns a note about the ranks that call their GPUs and whose operations are not seen.
-pub(crate) fn note(presence: &Presence) -> Option<String> {
-    let (_, now) = presence.span()?;
-    // Before its first communicator a rank has no job, so it may have several rows.
-    let mut ranks: BTreeMap<(&ClusterId, &NodeId, Rank), (Nanos, Activity)> = BTreeMap::new();
-    for row in presence.rows() {
-        let origin = &row.origin;
-        if let Some(rank) = origin.rank.filter(|rank| rank.world_size() != Some(1)) {
-            let place = (&origin.cluster, &origin.node, rank.rank());
-            let (first, activity) = ranks.entry(place).or_insert((row.first, row.activity));
-            *first = row.first.min(*first);
-            *activity = row.activity.with(*activity);
+/// What a job reported: the last event, and of each rank the first one and what it did last.
+type Reported = (Nanos, BTreeMap<Rank, (Nanos, Activity)>);
+
+/// Returns a note about the ranks that call their GPUs and whose operations are not seen. About jobs
+/// that stand still, the incident says more.
+pub(crate) fn note(presence: &Presence, incidents: &[Incident]) -> Option<String> {
+    let mut jobs: BTreeMap<JobKey, Reported> = BTreeMap::new();
+    for (job, row) in presence.rows_by_job() {
+        let rank = row.origin.rank.filter(|rank| rank.world_size() != Some(1));
+        if let Some(rank) = rank.filter(|_| !stands_still(&job, incidents)) {
+            let (last, ranks) = jobs.entry(job).or_insert((row.last, BTreeMap::new()));
+            *last = row.last.max(*last);
+            let known = ranks
+                .entry(rank.rank())
+                .or_insert((row.first, row.activity));
+            *known = (row.first.min(known.0), row.activity.with(known.1));
         }
     }
-    let unseen = ranks
-        .into_iter()
-        .filter_map(|((_, _, rank), (first, activity))| {
+    let unseen = jobs.into_iter().filter_map(|(job, (now, ranks))| {
+        let unseen = ranks.into_iter().filter_map(|(rank, (first, activity))| {
             Some((rank, unseen_for(first, activity, now)?))
         });
-    let unseen: Vec<(Rank, Duration)> = unseen.collect();
-    let longest = unseen.iter().map(|(_, time)| time).max()?;
-    let named = unseen.iter().take(MAX_NAMED);
+        let unseen: Vec<(Rank, Duration)> = unseen.collect();
+        (!unseen.is_empty()).then_some((job, unseen))
+    });
+    let unseen: Vec<_> = unseen.collect();
+    let ((cluster, job), ranks) = unseen.iter().max_by_key(|(_, ranks)| ranks.len())?;
+    let longest = ranks.iter().map(|(_, time)| time).max()?;
+    let named = ranks.iter().take(MAX_NAMED);
     let named: Vec<String> = named.map(|(rank, _)| rank.to_string()).collect();
-    let more = match unseen.len().saturating_sub(MAX_NAMED) {
+    let more = match ranks.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
+    let job = job.as_ref().map_or_else(
+        || "a job without a name".to_owned(),
+        |job| format!("job {job}"),
+    );
+    let others = match unseen.len() - 1 {
+        0 => String::new(),
+        others => format!(" (and {others} more jobs)"),
+    };
     Some(format!(
-        "ranks {}{more} call their GPUs, and no operation of theirs was seen for up to {} s: they compute alone, or \
-         replay operations in CUDA graphs, which only the NCCL profiler plugin shows",
+        "ranks {}{more} of {job} in {cluster}{others} call their GPUs, and no operation of theirs was seen for up to {} s: they \
+         compute alone, or replay operations in CUDA graphs, which only the NCCL profiler plugin shows",
         named.join(", "),
         longest.as_secs()
     ))
+}
+
+fn stands_still((cluster, job): &JobKey, incidents: &[Incident]) -> bool {
+    let hangs = incidents.iter().filter(|one| hang(one).is_some());
+    let mut open = hangs.filter(|one| one.state == IncidentState::Open);
+    open.any(|one| one.cluster == *cluster && one.job == *job)
 }
 
 /// Time for which a rank, first seen at an instant, has called its GPU without an operation. `None`
@@ -88,7 +111,7 @@ mod tests {
     }
 
     fn of(rows: Vec<Coverage>) -> Option<String> {
-        note(&Presence::from_rows(rows))
+        note(&Presence::from_rows(rows), &[])
     }
 
     #[test]
@@ -96,7 +119,7 @@ mod tests {
         let note = of(vec![row(0, Some(5), Some(200)), row(1, None, Some(190))]).unwrap();
         assert!(
             note.starts_with(
-                "ranks 0, 1 call their GPUs, and no operation of theirs was seen for up to 195 s"
+                "ranks 0, 1 of job llama in prod call their GPUs, and no operation of theirs was seen for up to 195 s"
             ),
             "{note}"
         );

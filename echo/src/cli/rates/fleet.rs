@@ -26,7 +26,7 @@ pub struct FleetArgs {
     pub server: NamedServer,
 }
 
-/// Connection given by flag or environment variable; there is no default here.
+/// Connection given by flag, environment variable or chosen context; there is no default here.
 #[derive(Debug, Clone)]
 pub struct NamedServer(Option<ConnectionArgs>);
 
@@ -195,7 +195,8 @@ impl Args for NamedServer {
 impl FromArgMatches for NamedServer {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let source = matches.value_source("server");
-        let is_named = source.is_some_and(|source| source != ValueSource::DefaultValue);
+        let is_named = source.is_some_and(|source| source != ValueSource::DefaultValue)
+            || matches.contains_id("context");
         let connection = is_named.then(|| ConnectionArgs::from_arg_matches(matches));
         connection.transpose().map(Self)
     }

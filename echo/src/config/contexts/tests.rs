@@ -26,9 +26,15 @@ fn file(folder: &Path, text: &str) -> ContextFile {
 fn changes_keep_the_rest_of_the_file_with_its_comments() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = file(folder.path(), TWO);
-    file.set("lab", vec![("cluster", "a".to_owned())]).unwrap();
+    let server = "http://127.0.0.1:9001".to_owned();
+    let values = vec![("server", server), ("cluster", "a".to_owned())];
+    file.set("lab", values).unwrap();
+    file.make_current(Some("prod")).unwrap();
     file.save().unwrap();
     let expected = TWO.replace("# a tunnel\n", "# a tunnel\ncluster = \"a\"\n");
+    let expected = expected
+        .replace(":9000", ":9001")
+        .replace("= \"lab\"", "= \"prod\"");
     assert_eq!(fs::read_to_string(&file.path).unwrap(), expected);
 }
 

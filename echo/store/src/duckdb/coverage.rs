@@ -22,9 +22,9 @@ mod slot;
 
 use slot::{Slot, is_tileable, tiles, windows_to_count};
 
-/// Maximum number of cached rows, of about 40 bytes each, and of rows that one query may count by
+/// Maximum number of cached rows, of 64 bytes each, and of rows that one query may count by
 /// slot.
-const MAX_ROWS: usize = 3_000_000;
+const MAX_ROWS: usize = 2_000_000;
 
 /// Maximum number of cached slots, full or empty.
 const MAX_SLOTS: usize = 20_000;

@@ -8,11 +8,8 @@ use echo_core::model::detector_output::LostTime;
 use echo_core::units::{Nanos, Window};
 
 use super::job_context::JobContext;
+use crate::cost::INTERVAL_NS;
 use crate::straggler::incident::{Incident as Found, Piece};
-
-/// Length of an interval, nanoseconds. Intervals begin at its multiples, so that a later state of
-/// the incident replaces the rows of an earlier one.
-const INTERVAL_NS: i64 = 10_000_000_000;
 
 /// Smallest change that is published, GPU-milliseconds.
 const LEAST_MS: f64 = 0.5;

@@ -52,6 +52,10 @@ pub(super) fn reason(
             } else {
                 "hold"
             };
+            if waited == "0" {
+                // Named by what came before, of which too little is left for a figure.
+                return format!("{subject} {verb} back the job: {loss}");
+            }
             format!(
                 "{subject} {verb} back the job: each of its peers waits {waited} ms per second for it beyond the usual, and {loss}"
             )

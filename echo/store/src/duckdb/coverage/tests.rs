@@ -118,7 +118,9 @@ fn counted(events: &[Event], window: Window) -> Vec<Coverage> {
             last: event.timestamp,
             has_host_evidence: event.metric.as_str().starts_with("fleet.host."),
             activity: Activity {
-                last_operation: event.block.is_some().then_some(event.timestamp),
+                last_operation: (event.block.is_some()
+                    && event.metric.as_str() != "nccl.collective.issued")
+                    .then_some(event.timestamp),
                 last_call: (event.metric.as_str() == "fleet.process.calls_ms")
                     .then_some(event.timestamp),
             },
@@ -133,6 +135,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         "fleet.host.off_cpu_ms",
         "fleet.rank.period_ms",
         "fleet.process.calls_ms",
+        "nccl.collective.issued",
     ];
     let event = (0_i64..4, 0_i64..7_200_000, select(metrics.to_vec()));
     let event = event.prop_map(|(rank, millis, metric)| {

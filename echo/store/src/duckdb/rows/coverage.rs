@@ -62,20 +62,28 @@ pub(in crate::duckdb) fn count(
     slotted: SlottedWindow,
     mut each: impl FnMut(Nanos, u64, Seen),
 ) -> EngineResult<()> {
-    let query = Query::new("SELECT origin, timestamp_ns -")
-        .bind("timestamp_ns % ? AS slot,", slotted.slot_nanos)
-        .then("min(timestamp_ns) AS first, max(timestamp_ns) AS last,")
+    // Looked at once per series, of which there are few.
+    let kinds = Query::new("WITH kinds AS (SELECT id,")
         .bind(
-            "bool_or(series IN (SELECT id FROM series WHERE starts_with(metric, ?)))",
+            "starts_with(metric, ?) AS is_host,",
             metric::HOST_EVIDENCE.to_owned(),
         )
-        .then("AS has_host_evidence,")
-        .then("max(timestamp_ns) FILTER (series IN (SELECT id FROM series WHERE comm IS NOT NULL)) AS last_operation,")
+        // Reports on progress are sent while nothing is issued, too.
         .bind(
-            "max(timestamp_ns) FILTER (series IN (SELECT id FROM series WHERE metric = ?)) AS last_call",
-            metric::CALLS.to_owned(),
+            "comm IS NOT NULL AND metric <> ? AS is_operation,",
+            metric::ISSUED.to_owned(),
         )
-        .then("FROM event_rows WHERE TRUE");
+        .bind(
+            "metric = ? AS is_call FROM series)",
+            metric::CALLS.to_owned(),
+        );
+    let query = kinds
+        .then("SELECT origin, timestamp_ns -")
+        .bind("timestamp_ns % ? AS slot,", slotted.slot_nanos)
+        .then("min(timestamp_ns) AS first, max(timestamp_ns) AS last, bool_or(is_host) AS has_host_evidence,")
+        .then("max(timestamp_ns) FILTER (is_operation) AS last_operation,")
+        .then("max(timestamp_ns) FILTER (is_call) AS last_call")
+        .then("FROM event_rows JOIN kinds ON kinds.id = event_rows.series WHERE TRUE");
     let query = in_window(query, slotted.window).then("GROUP BY origin, slot");
     reader.each_batch(&query, |batch| {
         let (origin, slot): (&UInt64Array, &Int64Array) =
