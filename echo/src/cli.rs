@@ -54,8 +54,8 @@ pub mod watch;
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
 /// What to do about a missing or invalid token.
-const TOKEN_HINT: &str =
-    "give a valid token with --token-file FILE, or in the environment variable ECHO_TOKEN";
+const TOKEN_HINT: &str = "give a valid token with --token-file FILE, or in the environment variable ECHO_TOKEN where no context is \
+                          used";
 
 /// Connection and output format of a client command.
 #[derive(Debug, Clone, Args)]

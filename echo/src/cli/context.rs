@@ -166,6 +166,7 @@ fn values(command: &ArgMatches) -> Result<Option<Vec<(&'static str, String)>>, C
     let Ok(chosen) = command.try_get_one::<String>(CONTEXT) else {
         return Ok(None);
     };
+    let chosen = chosen.filter(|name| !name.is_empty());
     let Some(server) = command.value_source("server") else {
         return Ok(None);
     };
