@@ -1,8 +1,8 @@
 //! `fleet-echo context`: servers with names, as `kubectl` has them, so that commands need no flags.
 //!
-//! A context replaces the defaults of the connection flags. A server that a flag or an environment
-//! variable names is queried without one, so no token of a context is sent to it; and the server of a
-//! context gets no token from the environment, where it is of another server.
+//! A context replaces the defaults of the connection flags. With `--server` or `FLEET_ECHO_SERVER` the
+//! current context is not used, so its token is not sent to that server. With a context, the other
+//! connection variables are not used, because their token may be for another server.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -108,8 +108,11 @@ pub fn run(args: &ContextArgs, out: &mut dyn Write) -> Result<(), CliError> {
             ' '
         };
         let values = file.values(name)?;
-        let values: Vec<&str> = values.iter().map(|(_, text)| text.as_str()).collect();
-        writeln!(out, "{mark} {name}  {}", values.join("  "))?;
+        let values: Vec<String> = values
+            .iter()
+            .map(|(key, text)| format!("{key}={text}"))
+            .collect();
+        writeln!(out, "{mark} {name}  {}", values.join(" "))?;
     }
     if file.names().is_empty() {
         writeln!(out, "no contexts: fleet-echo context set NAME --server URL")?;
@@ -191,7 +194,7 @@ fn leaf(matches: &ArgMatches) -> &ArgMatches {
         .map_or(matches, |(_, inner)| leaf(inner))
 }
 
-/// Replaces the defaults of the connection flags. The environment describes another server.
+/// Replaces the defaults of the connection flags, and ignores their environment variables.
 fn with_defaults(command: Command, values: &[(&'static str, String)]) -> Command {
     of_clients(command, &|arg| {
         let found = values.iter().find(|(flag, _)| arg.get_id() == *flag);

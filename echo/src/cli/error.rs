@@ -47,7 +47,7 @@ pub enum CliError {
         /// Timeout.
         timeout: Duration,
     },
-    /// The server is not an Echo instance.
+    /// The response is not one of a fleet-echo server.
     #[error(
         "{server} is not the API of a fleet-echo server (unexpected response, status {status}): give its address with --server, by default port 8081"
     )]

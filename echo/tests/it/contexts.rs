@@ -5,31 +5,39 @@ use std::process::Command;
 
 use crate::testbed::{ECHO, Echo};
 
-/// Nothing listens there.
-const NOBODY: &str = "http://127.0.0.1:9";
+/// Address at which no server listens.
+const UNREACHABLE: &str = "http://127.0.0.1:9";
 
 /// Runs commands with a file of contexts.
 struct Shell(PathBuf);
 
 impl Shell {
-    /// A file with the contexts `lab`, which is the current one, and `away`.
+    /// A file with the contexts `lab`, which is the current one, and `unreachable`.
     fn with_two(folder: &Path, lab: &str) -> Self {
         let shell = Self(folder.join("contexts/config.toml"));
         shell.run(None, &["context", "set", "lab", "--server", lab]);
-        shell.run(None, &["context", "set", "away", "--server", NOBODY]);
+        shell.run(
+            None,
+            &["context", "set", "unreachable", "--server", UNREACHABLE],
+        );
         shell.run(None, &["context", "use", "lab"]);
         shell
     }
 
-    /// Exit code and output of a command, with `FLEET_ECHO_SERVER` set or not.
-    fn run(&self, server: Option<&str>, arguments: &[&str]) -> (i32, String) {
+    /// A command, with `FLEET_ECHO_SERVER` set or not.
+    fn command(&self, server: Option<&str>, arguments: &[&str]) -> Command {
         let mut command = Command::new(ECHO);
         command.args(arguments).env("FLEET_ECHO_CONFIG", &self.0);
         match server {
             Some(server) => command.env("FLEET_ECHO_SERVER", server),
             None => command.env_remove("FLEET_ECHO_SERVER"),
         };
-        let output = command.output().unwrap();
+        command
+    }
+
+    /// Exit code and output of a command.
+    fn run(&self, server: Option<&str>, arguments: &[&str]) -> (i32, String) {
+        let output = self.command(server, arguments).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (
             output.status.code().unwrap(),
@@ -56,15 +64,15 @@ fn commands_query_the_server_of_the_current_context_unless_another_is_given() {
     ];
     for (variable, arguments, expected) in [
         (None, &["clusters"][..], 0),
-        (None, &["clusters", "--server", NOBODY], 69),
-        (None, &["clusters", "--context", "away"], 69),
+        (None, &["clusters", "--server", UNREACHABLE], 69),
+        (None, &["clusters", "--context", "unreachable"], 69),
         (None, &["clusters", "--context", "none"], 64),
         (None, &stragglers, 2),
-        (Some(NOBODY), &["clusters"], 69),
-        (Some(NOBODY), &["clusters", "--context", "lab"], 0),
+        (Some(UNREACHABLE), &["clusters"], 69),
+        (Some(UNREACHABLE), &["clusters", "--context", "lab"], 0),
         (
             None,
-            &["clusters", "--context", "lab", "--server", NOBODY],
+            &["clusters", "--context", "lab", "--server", UNREACHABLE],
             64,
         ),
     ] {
@@ -89,11 +97,32 @@ fn contexts_are_listed_with_their_values_and_a_mark_at_the_current_one() {
     let (code, text) = shell.run(None, &["context", "list"]);
     assert_eq!(
         (code, text.as_str()),
-        (0, "* lab  http://127.0.0.1:1\n  away  http://127.0.0.1:9\n")
+        (
+            0,
+            "* lab  server=http://127.0.0.1:1\n  unreachable  server=http://127.0.0.1:9\n"
+        )
     );
     let (_, text) = shell.run(None, &["context", "unset"]);
     assert!(!text.contains('*'), "{text}");
     let (code, text) = shell.run(None, &["context", "use", "prod"]);
     assert_eq!(code, 64);
-    assert!(text.contains("there are lab, away"), "{text}");
+    assert!(text.contains("there are lab, unreachable"), "{text}");
+}
+
+#[test]
+fn a_token_in_the_environment_is_not_sent_to_the_server_of_a_context() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let server = format!("http://{}", echo.http);
+    let shell = Shell::with_two(folder.path(), &server);
+    let code = |arguments: &[&str]| {
+        let mut command = shell.command(None, arguments);
+        // A token that is used is refused before it is sent.
+        let output = command.env("ECHO_TOKEN", "two words").output().unwrap();
+        output.status.code().unwrap()
+    };
+    assert_eq!(code(&["clusters", "--server", &server]), 64);
+    assert_eq!(code(&["clusters"]), 0);
+    assert_eq!(code(&["clusters", "--context", "lab"]), 0);
+    assert_eq!(echo.terminate(), 0);
 }

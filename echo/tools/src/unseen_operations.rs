@@ -1,5 +1,5 @@
-//! Ranks that call their GPUs while none of their operations are seen. Nothing is said about them, so
-//! who reads that nothing is wrong has to know.
+//! Ranks that call their GPUs while none of their operations are seen. They are not compared, so an
+//! answer without outliers has to mention them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use echo_store::Activity;
 use crate::outlier::hang;
 use crate::quality::{JobKey, Presence};
 
-/// Time without an operation from which on a rank is mentioned. Most evaluations and checkpoints
-/// are shorter.
+/// Time without an operation from which on a rank is mentioned. A recorded job compiled for 24 s
+/// between two operations.
 const LEAST_UNSEEN: Duration = Duration::from_secs(30);
 
 /// Maximum number of ranks in the note.
 const MAX_NAMED: usize = 4;
 
-/// What a job reported: the last event, and of each rank the first one and what it did last.
+/// Time of the last event of a job, and of each rank the time of its first event and its activity.
 type Reported = (Nanos, BTreeMap<Rank, (Nanos, Activity)>);
 
 /// Returns a note about the ranks that call their GPUs and whose operations are not seen. About jobs

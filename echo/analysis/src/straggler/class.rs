@@ -50,8 +50,10 @@ pub(super) fn of_rank(rank: usize, leads: &[f64], usual: &[f64]) -> Class {
 }
 
 /// Class of a named rank whose job usually synchronises hosts and GPUs so often that no host runs
-/// ahead. Its host is late if its queue fell while those of the others grew to `ahead` seconds.
-/// Anything else tells nothing: there, the queue of a late GPU is hardly longer than usual.
+/// ahead, by the leads of all ranks during the loss and the usual ones (seconds, NaN if unknown). Its
+/// host is late if its lead fell below half of the usual one while those of the others at least
+/// doubled and reached `ahead` seconds. Otherwise the class is unknown: the lead of a late GPU is hardly
+/// longer than usual in such a job.
 pub(super) fn of_synchronised(rank: usize, leads: &[f64], usual: &[f64], ahead: f64) -> Class {
     let queues = leads.iter().zip(usual);
     let queues: Vec<(f64, f64)> = queues.map(|(lead, usual)| (*lead, lead / usual)).collect();

@@ -13,6 +13,9 @@ pub(super) struct Periods {
     pub(super) current_ms: f64,
 }
 
+/// Waiting below which a reason does not state it, milliseconds per second: it would read as 0.
+const LEAST_WAITED: f64 = 0.5;
+
 /// Reason of an incident. `subject` names the ranks that it is about.
 pub(super) fn reason(
     found: &Found,
@@ -52,8 +55,7 @@ pub(super) fn reason(
             } else {
                 "hold"
             };
-            if waited == "0" {
-                // Named by what came before, of which too little is left for a figure.
+            if found.waited_ms_per_s < LEAST_WAITED {
                 return format!("{subject} {verb} back the job: {loss}");
             }
             format!(
@@ -72,5 +74,45 @@ pub(super) fn reason(
         (Finding::UniformSlowdown | Finding::Stall(_), _) => format!(
             "{loss}, and the waiting for no rank explains it: all ranks, the network or the input slowed down"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use echo_core::units::Nanos;
+
+    use super::*;
+    use crate::straggler::block::{NodeKey, ProcessKey};
+    use crate::straggler::incident::RankOfJob;
+
+    #[test]
+    fn waiting_that_would_read_as_zero_is_not_stated() {
+        let rank = RankOfJob {
+            rank: Some(1),
+            process: ProcessKey(1),
+            node: NodeKey(1),
+        };
+        let reason = |waited_ms_per_s| {
+            let found = Found {
+                number: 0,
+                finding: Finding::Rank(rank),
+                class: Class::Unknown,
+                since: Nanos::EARLIEST,
+                known: Nanos::EARLIEST,
+                until: Nanos::EARLIEST,
+                is_closed: false,
+                lost_gpu_s: 5.0,
+                loss: 0.5,
+                waited_ms_per_s,
+                late_ms: 0.0,
+                pieces: Vec::new(),
+            };
+            reason(&found, ("rank 1", Source::Host), None)
+        };
+        assert!(reason(1.0).contains("waits 1 ms per second"));
+        assert_eq!(
+            reason(0.2),
+            "rank 1 holds back the job: operations take 2.00 times as long as usual"
+        );
     }
 }
