@@ -24,6 +24,7 @@
 //! | Are several stages of a pipeline late together, and the transfers of one of them no longer than usual (`stages`)? | `Rank` |
 //! | In a pipeline, does one queue become empty, or on average half as long, while no other becomes much shorter, or do the transfers of one rank wait no more while those of all others do? Without times of the GPUs: does one host enqueue late? | `Rank` |
 //! | Otherwise | `UniformSlowdown`; it becomes a rank when there is evidence |
+//! | Has the job become faster than in its past, and was there a fault in it, seen backwards in time (`judge`)? | `Rank`, `Node`, which have ended |
 //!
 //! **Evidence** is lost time in seconds (`evidence`). Two seconds make a verdict, one where the job is
 //! steady: 4 s at a loss of 90 %, 12 s at 20 %. Bursts add up, and time without a loss takes evidence

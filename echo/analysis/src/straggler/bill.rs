@@ -40,6 +40,11 @@ pub(super) struct Entry {
     pub(super) late: f64,
 }
 
+/// The instant that is as far before `at` as this one is after it.
+pub(super) fn mirrored(instant: f64, at: f64) -> f64 {
+    2.0_f64.mul_add(at, -instant)
+}
+
 /// Lost time of one subject, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bill {
@@ -77,6 +82,18 @@ impl Bill {
         });
         Self {
             entries: scaled.collect(),
+        }
+    }
+
+    /// The same before an instant as it is after it, and the other way round.
+    pub(super) fn mirrored(&self, at: f64) -> Self {
+        let mirrored = self.entries.iter().rev().map(|entry| Entry {
+            from: mirrored(entry.to, at),
+            to: mirrored(entry.from, at),
+            ..*entry
+        });
+        Self {
+            entries: mirrored.collect(),
         }
     }
 

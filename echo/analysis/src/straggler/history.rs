@@ -5,6 +5,8 @@
 //! bytes per rank, 8 per node, 24 per metered communicator; 13 MB for 10,240 ranks. Evaluations that
 //! are held back, up to 20 s of them, need as much each.
 
+mod entry;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use echo_core::stats::{mad, mean, median};
@@ -14,6 +16,8 @@ use crate::straggler::measure::{Measured, Pace};
 use crate::straggler::rule::Rule;
 use crate::straggler::spread::{MAD_TO_SIGMA, lasting_deviation, median_of};
 use crate::straggler::usual::{Usual, UsualFlow, UsualFlows, UsualPace};
+
+use entry::Entry;
 
 /// Largest number of entries.
 const MAX_ENTRIES: usize = 64;
@@ -28,76 +32,8 @@ const LATEST_S: f64 = 60.0;
 /// varies would otherwise keep the past of its first seconds.
 const MAX_HELD_S: f64 = 20.0;
 
-/// Means over a stretch of healthy time.
-#[derive(Debug, Clone, Default)]
-struct Entry {
-    seconds: f64,
-    paces: BTreeMap<usize, Pace>,
-    /// By rank: net and peer shares, lead, duration of transfers, smallest lead.
-    ranks: Vec<[f32; 5]>,
-    /// By node: net and peer shares.
-    nodes: Vec<[f32; 2]>,
-}
-
-impl Entry {
-    fn from_measured(measured: &Measured, seconds: f64) -> Self {
-        let known =
-            |values: &[f64], rank: usize| values.get(rank).copied().unwrap_or(f64::NAN) as f32;
-        let lead = |rank: usize| known(&measured.leads, rank);
-        let low = |rank: usize| known(&measured.lows, rank);
-        let transfer = |rank: usize| known(&measured.transfers, rank);
-        let ranks = measured.ranks.iter().enumerate();
-        Self {
-            seconds,
-            paces: measured.paces.iter().copied().collect(),
-            ranks: ranks
-                .map(|(rank, flow)| {
-                    [
-                        flow.net as f32,
-                        flow.peer as f32,
-                        lead(rank),
-                        transfer(rank),
-                        low(rank),
-                    ]
-                })
-                .collect(),
-            nodes: measured
-                .nodes
-                .iter()
-                .map(|flow| [flow.net as f32, flow.peer as f32])
-                .collect(),
-        }
-    }
-
-    /// Mean of both, weighted by time.
-    fn merge(&mut self, later: Self) {
-        let weight = (later.seconds / (self.seconds + later.seconds)) as f32;
-        merge_means(&mut self.ranks, &later.ranks, weight);
-        merge_means(&mut self.nodes, &later.nodes, weight);
-        for (comm, pace) in later.paces {
-            self.paces.entry(comm).or_default().add(pace);
-        }
-        self.seconds += later.seconds;
-    }
-}
-
-fn merge_means<const N: usize>(means: &mut Vec<[f32; N]>, later: &[[f32; N]], weight: f32) {
-    for (own, later) in means.iter_mut().zip(later) {
-        for (own, later) in own.iter_mut().zip(later) {
-            *own = if own.is_nan() {
-                *later
-            } else if later.is_nan() {
-                *own
-            } else {
-                weight.mul_add(*later - *own, *own)
-            };
-        }
-    }
-    means.extend(later.iter().skip(means.len()));
-}
-
 /// Healthy past of a job.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct History {
     entries: VecDeque<Entry>,
     part: Option<Entry>,
@@ -176,6 +112,32 @@ impl History {
         merged.extend(half);
         self.entry_s = median_of(merged.iter().map(|entry| entry.seconds));
         self.entries = merged;
+    }
+
+    /// Appends the past of a later time.
+    pub(super) fn extend(&mut self, later: Self) {
+        for entry in later.entries.into_iter().chain(later.part) {
+            self.append(entry);
+        }
+    }
+
+    /// End of the latest entry, job time, seconds.
+    pub(super) fn until(&self) -> f64 {
+        self.entries.back().map_or(0.0, |entry| entry.until)
+    }
+
+    /// Time that the past before an instant covers, seconds.
+    pub(super) fn seconds_before(&self, until: f64) -> f64 {
+        let before = self.entries.iter().take_while(|one| one.until <= until);
+        before.map(|entry| entry.seconds).sum()
+    }
+
+    /// The evaluations that ended before an instant, job time, latest first; neighbours may be merged.
+    pub(super) fn before(&self, until: f64) -> impl Iterator<Item = Measured> {
+        let entries = self.entries.iter().rev();
+        entries
+            .skip_while(move |entry| entry.until > until)
+            .map(Entry::measured)
     }
 
     /// Time that the past covers, seconds.

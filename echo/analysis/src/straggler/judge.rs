@@ -1,5 +1,8 @@
 //! Judge: one evaluation after another, in order, nothing from the future.
 
+mod learning;
+mod recovery;
+
 use echo_core::model::event::Source;
 
 use crate::straggler::alone::Alone;
@@ -16,10 +19,7 @@ use crate::straggler::queues::{Episode, LEAST_AHEAD, Queues, run_ahead};
 use crate::straggler::rule::Rule;
 use crate::straggler::usual::{Loss, Usual, UsualFlows};
 
-/// The usual waiting is taken again when the past has become longer by this share, or a tenth of
-/// `MAX_PAST_S`: for thousands of ranks that takes longer than all else.
-const FLOWS_AGE: f64 = 0.1;
-const MAX_PAST_S: f64 = 200.0;
+use recovery::Recovery;
 
 /// Least share of an evaluation's loss that the waiting for a rank must explain, for the loss to be
 /// added to the incident of that rank.
@@ -47,6 +47,7 @@ pub(super) struct Judge {
     /// Rank for which almost all waiting is.
     alone: Option<Alone>,
     episode: Episode,
+    recovery: Recovery,
     pub(super) incidents: OpenIncidents,
 }
 
@@ -65,6 +66,7 @@ impl Judge {
             unbilled: Bill::default(),
             alone: None,
             episode: Episode::default(),
+            recovery: Recovery::default(),
             incidents: OpenIncidents::default(),
         }
     }
@@ -93,6 +95,8 @@ impl Judge {
             }
             self.usual = Some(usual);
         }
+        // Before a rank that was late without a past is closed, so that it is priced.
+        self.judge_recovery(measured, has_transfers);
         let closed = self
             .incidents
             .close_quiet(measured.until, self.rule.quiet_s);
@@ -124,43 +128,6 @@ impl Judge {
         self.alone = None;
     }
 
-    /// Appends the evaluation to the past if nothing speaks against it.
-    fn learn(&mut self, measured: &Measured, seconds: f64) {
-        let is_alone = self.alone.is_some_and(|alone| {
-            let is_late =
-                alone.may_be_late(&self.rule) || self.incidents.is_late(Subject::Rank(alone.rank));
-            alone.has_no_past(&self.rule) && is_late
-        });
-        if is_alone || !self.incidents.is_empty() || seconds <= 0.0 {
-            self.history.forget_held();
-            return;
-        }
-        let usual = self.usual.as_ref();
-        let enough_s = usual.map_or(self.rule.enough_s, |usual| usual.enough_s);
-        let (named, unexplained) = self.evidence.largest();
-        // Losses without a rank are added to the past sooner: they may be how the pace varies. A few
-        // seconds of them would change a short past that was steady.
-        let is_short = self.history.seconds() < self.rule.steady_s;
-        let is_steady = is_short && enough_s < self.rule.enough_s;
-        let least_s = if is_steady { 0.0 } else { enough_s / 2.0 };
-        let is_suspicious = named > 0.0 || unexplained > least_s || self.lateness.largest() >= 0.5;
-        if is_suspicious && !self.episode.is_mostly_healthy(measured.until) {
-            let is_added = self.history.hold(measured, seconds);
-            if is_added && is_steady && named <= 0.0 {
-                // The pace may have changed for good.
-                self.usual = self.history.usual(&self.rule);
-            }
-            return;
-        }
-        self.history.push(measured, seconds);
-        self.usual = self.history.usual(&self.rule);
-        self.flows_age_s += seconds;
-        if self.flows_age_s > FLOWS_AGE * self.history.seconds().min(MAX_PAST_S) {
-            self.flows = None;
-            self.flows_age_s = 0.0;
-        }
-    }
-
     /// Without a past: all ranks wait for one rank, which waits for none.
     fn judge_alone(&mut self, measured: &Measured) {
         let rule = &self.rule;
@@ -181,7 +148,9 @@ impl Judge {
             let entry = alone.bill(measured, rule);
             if self.incidents.late_without_past(subject, entry) {
                 // What was learned so far was the late rank's time.
-                self.history = History::default();
+                let later = std::mem::take(&mut self.recovery.late);
+                self.recovery.late = std::mem::take(&mut self.history);
+                self.recovery.late.extend(later);
                 self.usual = None;
             }
         }

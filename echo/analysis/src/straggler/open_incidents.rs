@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::bill::{Bill, Entry, mirrored};
 use crate::straggler::class::{Class, ClassVotes};
 use crate::straggler::evidence::Subject;
 
@@ -60,6 +60,12 @@ impl OpenIncidents {
     pub(super) fn is_late(&self, subject: Subject) -> bool {
         let open = self.open.get(&subject);
         open.is_some_and(|state| state.kind == Kind::LateWithoutPast)
+    }
+
+    /// Returns true if a rank is known to be late without a past.
+    pub(super) fn has_late(&self) -> bool {
+        let mut open = self.open.values();
+        open.any(|state| state.kind == Kind::LateWithoutPast)
     }
 
     /// Returns true if an incident of the subject may be opened: no incident of a rank or node is open,
@@ -206,6 +212,37 @@ impl OpenIncidents {
             state.bill.push(entry);
             state.set_times();
         }
+    }
+
+    /// Adds the incidents of ranks and nodes that were found backwards in time from an instant, as ended
+    /// ones; returns true if there are some. What was known of a rank without a past becomes its incident.
+    pub(super) fn add_ended(&mut self, earlier: Self, from: f64, now: f64) -> bool {
+        let states = earlier
+            .changed
+            .into_iter()
+            .chain(earlier.open.into_values());
+        let named: Vec<State> = states
+            .filter(|state| state.subject != Subject::Unexplained)
+            .collect();
+        let is_any = !named.is_empty();
+        for state in named {
+            let known = self.is_late(state.subject);
+            let known = known.then(|| self.open.remove(&state.subject)).flatten();
+            let (number, known) = match known {
+                Some(late) => (late.number, late.known),
+                None => (self.number(), now),
+            };
+            self.changed.push(State {
+                number,
+                since: mirrored(state.until, from),
+                until: mirrored(state.since, from),
+                known,
+                is_closed: true,
+                bill: state.bill.mirrored(from),
+                ..state
+            });
+        }
+        is_any
     }
 
     /// Opens or continues an incident of a rank that is late without a past; returns true if it is

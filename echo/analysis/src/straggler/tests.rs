@@ -127,6 +127,53 @@ fn the_order_in_which_the_ranks_of_a_mesh_are_received_changes_nothing() {
     assert_eq!(incidents(&by_rank), found);
 }
 
+/// Incidents of a job of four ranks that takes 1.5 times as long for its first minute, in which all others
+/// wait for a rank if one is late.
+fn recovering(late: Option<u32>) -> Vec<super::incident::Incident> {
+    let mut detector = Detector::default();
+    let mut found = Vec::new();
+    for second in 0..60_u64 {
+        let is_slow = second < 40;
+        let end = 1_000_000_000 * second + 500_000_000 * second.min(40);
+        let end = Nanos::new(i64::try_from(end).expect("small"));
+        for rank in 0..4 {
+            let waits = is_slow && late.is_some_and(|late| late != rank);
+            let block = BlockSum {
+                operation: Operation::Collective,
+                seqs: SeqRange::new(20 * second, 20 * second + 19).expect("operations"),
+                count: 20,
+                sum_ms: if waits { 500.0 } else { 20.0 },
+                end,
+                ..transfers(rank, 0)
+            };
+            detector.observe(&block, end);
+        }
+        let reports = detector.advance(end);
+        found.extend(reports.into_iter().flat_map(|report| report.incidents));
+    }
+    found
+}
+
+#[test]
+fn a_rank_that_was_late_from_the_first_step_on_is_named_once_the_job_is_faster_without_it() {
+    let found = recovering(Some(2));
+    let [incident] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert!(
+        matches!(&incident.finding, super::incident::Finding::Rank(rank) if rank.process == ProcessKey(2)),
+        "{incident:?}"
+    );
+    assert!(incident.is_closed && incident.until < incident.known);
+    // A third of a minute of four GPUs.
+    assert!((incident.lost_gpu_s - 80.0).abs() < 6.0, "{incident:?}");
+}
+
+#[test]
+fn a_job_whose_ranks_were_all_slow_at_first_names_none_once_it_is_faster() {
+    assert_eq!(recovering(None), []);
+}
+
 /// Report of rank `rank` of a job of four about the operation that ends in tenth `tenth` of a second.
 /// From 40 s on rank 2 is late, and the job takes 1.5 times as long. Ranks see the end up to 16 ms apart.
 fn jittering(rank: u32, tenth: u64) -> BlockSum {
