@@ -238,7 +238,17 @@ fn recordings_of_planted_causes_name_them() {
             "gpu_sharing",
             "neighbour.py (PID 723)",
         ),
-        ("ddp-workers-rank1", "own_code", "in Connection._recv()"),
+        ("ddp-workers-rank1", "pipe", "in decode_in_python()"),
+        (
+            "ddp-copies-rank1",
+            "own_code",
+            "it was in cudaMemcpyAsync at job.py:81 in copy_to_the_host()",
+        ),
+        (
+            "ddp-alloc-rank1",
+            "memory_allocation",
+            "in allocate_and_free()",
+        ),
         ("engine-cpu", "cpu_contention", "sh ran on cpu 28"),
         (
             "engine-alloc",
@@ -247,6 +257,7 @@ fn recordings_of_planted_causes_name_them() {
         ),
         ("engine-gc", "own_program", "in collect_garbage()"),
         ("engine-workers", "pipe", "in decode_in_python()"),
+        ("engine-copies", "copies", "in copy_to_the_host()"),
     ] {
         let of_recording: Vec<&Value> = chains
             .iter()

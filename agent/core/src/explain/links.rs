@@ -7,6 +7,7 @@ use crate::explain::cause::Cause;
 use crate::explain::chain::{CausalChain, Reference, percent};
 use crate::explain::lost_time::{lost_ns, slowest_function};
 use crate::explain::observation::Observation;
+use crate::explain::place::Place;
 use crate::explain::recapture::Graphs;
 use crate::signal::millis;
 use crate::statistics::ratio;
@@ -94,6 +95,15 @@ pub(super) fn of_peers(cause: Cause, share: f64, reference: Reference) -> Option
         }
         _ => format!("its peers lose {peers} as well: it is no matter of this process alone"),
     })
+}
+
+/// Returns the link from a line to the calls of a GPU library beside it; `None` without calls.
+pub(super) fn calls_beside(place: &Place) -> Option<String> {
+    let (call, line) = (place.call.as_ref()?, place.stack.python_line()?);
+    let share = percent(place.share);
+    Some(format!(
+        "it was in {call} at {line} in {share} of its samples"
+    ))
 }
 
 /// Returns what to do, a command where there is one.

@@ -67,6 +67,14 @@ impl Place {
         })
     }
 
+    /// Finds the copies that the process was in most often, if they were at this place or at a line that
+    /// called it. A rank that waits for others in a copy does so elsewhere.
+    pub(super) fn copies(&self, seen: &Observation) -> Option<Self> {
+        let copies = Self::of(Cause::Copies, None, seen)?;
+        let line = copies.stack.python_line()?;
+        self.stack.frames.contains(line).then_some(copies)
+    }
+
     /// Returns the function and the lines of the program, innermost first; without such lines the
     /// native functions.
     pub fn lines(&self) -> Vec<String> {

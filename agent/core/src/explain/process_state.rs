@@ -183,7 +183,16 @@ impl ProcessState {
         let required = required_periods(Cause::OwnCode, true);
         let held = self.held(Cause::OwnCode, period.from_ns, place, required)?;
         let workers = held.workers.clone().filter(|_| waits(&own.line));
-        let advice = workers.as_ref().map(|_| links::WORKERS.to_owned());
+        let mut advice: Vec<String> = workers.iter().map(|_| links::WORKERS.to_owned()).collect();
+        let copies = held
+            .place
+            .as_ref()
+            .and_then(|place| place.copies(period.seen));
+        let copies = copies.filter(|copies| copies.share > own.share);
+        if copies.is_some() {
+            let (seen, period_ns) = (period.seen, period.period_ns);
+            advice.extend(links::advice(Cause::Copies, period.pid, seen, period_ns));
+        }
         Some(CausalChain {
             cause: Cause::OwnCode,
             share: own.share,
@@ -192,9 +201,10 @@ impl ProcessState {
             links: [format!("the line is {}", own.line)]
                 .into_iter()
                 .chain(workers)
+                .chain(copies.and_then(|copies| links::calls_beside(&copies)))
                 .collect(),
             place: held.place.clone(),
-            advice: advice.into_iter().collect(),
+            advice,
         })
     }
 

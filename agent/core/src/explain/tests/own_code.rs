@@ -66,6 +66,40 @@ fn of_two_ranks_only_the_one_outside_of_gpu_libraries_is_at_its_own_code() {
 }
 
 #[test]
+fn a_line_of_a_rank_that_copies_there_more_often_than_it_computes_has_the_copies_and_their_advice()
+{
+    let chain = |copies: u64| {
+        let mut ranks = Ranks::new(2);
+        let reports = ranks.periods(2, |rank, ts_ns| {
+            let wait = stack(rank, ts_ns, Some("cudaMemcpyAsync"), 99, 140);
+            if rank == 0 {
+                let copies = stack(rank, ts_ns, Some("cudaMemcpyAsync"), 81, copies);
+                vec![native_stack(rank, ts_ns, "/lib/libc.so.6", 81, 40), copies]
+            } else {
+                vec![wait]
+            }
+        });
+        assert!(reports[1].chains.is_empty(), "{:?}", reports[1].chains);
+        let [chain] = reports[0].chains.as_slice() else {
+            panic!("{:?}", reports[0].chains);
+        };
+        assert_eq!(chain.cause, Cause::OwnCode);
+        chain.clone()
+    };
+    let copying = chain(160);
+    assert_eq!(
+        copying.links,
+        [
+            "the line is train.py:81 in forward()",
+            "it was in cudaMemcpyAsync at train.py:81 in forward() in 80.0 % of its samples"
+        ]
+    );
+    assert!(copying.advice[0].contains("pinned memory"), "{copying:?}");
+    let computing = chain(20);
+    assert_eq!((computing.links.len(), computing.advice.len()), (1, 0));
+}
+
+#[test]
 fn a_line_that_waits_for_a_thread_in_a_gpu_library_is_not_own_code() {
     let waiting = |pid, ts_ns, line, samples| {
         let Event::Stack(mut sample) = native_stack(pid, ts_ns, "/lib/libc.so.6", line, samples)
