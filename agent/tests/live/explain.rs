@@ -88,33 +88,6 @@ pub(crate) fn job(gpu: &Gpu, wrapper: &[String], options: &[&str]) -> Job {
     gpu.start((0..3).map(|rank| (rank, command(rank))), 3)
 }
 
-#[test]
-#[needs(PROBES)]
-fn the_task_that_takes_the_cpu_of_a_rank_is_explained_and_its_peers_are_not() {
-    let gpu = Gpu::new();
-    let _hog = Hog::start(&gpu, "cpu-hog", 0);
-    let job = job(&gpu, &pinned_to(0), &["step=5", "delay=0:spin:20"]);
-    let explained = explained(&gpu, &job, "cpu_contention");
-    job.issued();
-    let found = chain(&explained.report, "cpu_contention").unwrap();
-    // On a busy machine other tasks run there as well, and on the CPUs of the peers.
-    let ms_per_s = time_of_hog(found).unwrap();
-    assert!(ms_per_s > 0.0, "{found:#}");
-    let named = strings(&found["links"]).filter_map(|link| link.split_once(" ran on cpu "));
-    let advice = found["advice"][0].as_str().unwrap();
-    assert!(
-        named.into_iter().any(|(task, _)| advice.contains(task)),
-        "{found:#}"
-    );
-    for chain in explained
-        .peers
-        .iter()
-        .flat_map(|peer| peer["chains"].as_array().unwrap())
-    {
-        assert_eq!(time_of_hog(chain), None, "{chain:#}");
-    }
-}
-
 fn strings(texts: &Value) -> impl Iterator<Item = &str> {
     texts
         .as_array()
@@ -140,26 +113,6 @@ fn allocating(gpu: &Gpu) -> Job {
         .arg(gpu.gate("go"))
         .env("LD_LIBRARY_PATH", gpu.path());
     gpu.start(std::iter::once((0, command)), 1)
-}
-
-#[test]
-#[needs(PROBES)]
-fn a_process_without_a_rank_that_allocates_in_its_loop_is_explained() {
-    let gpu = Gpu::new();
-    let alone = allocating(&gpu);
-    let pid = alone.pids()[0];
-    let explaining = Watching::start(&["explain", "--duration", "10m"]);
-    let live = Watching::start(&["trace"]);
-    live.until(pid, "memory_allocation");
-    live.wait_for_other(pid);
-    live.stop();
-    let explanation = explaining.stop().remove(0);
-    drop(alone);
-    let own = process(&explanation, pid);
-    assert_eq!(own["rank"], Value::Null);
-    let chain = held_chain(own, "memory_allocation").unwrap();
-    // The driver's allocation is a part of the runtime's one.
-    assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
 }
 
 /// Starts a process without a rank that computes and waits for the GPU, with a delay.
@@ -189,30 +142,6 @@ fn the_task_that_takes_the_cpu_of_a_process_without_a_rank_is_explained() {
         let is_own = report["pid"] == pid && report["rank"] == Value::Null;
         let chain = chain(&report, "cpu_contention").filter(|_| is_own)?;
         time_of_hog(chain)
-    });
-    live.stop();
-    drop(alone);
-}
-
-#[test]
-#[needs(PROBES)]
-fn a_lock_that_a_process_without_a_rank_begins_to_wait_for_is_explained() {
-    let gpu = Gpu::new();
-    let from = gpu.gate("delay_from");
-    let delay = ["lock:10", from.to_str().unwrap()];
-    let alone = delayed_alone(&gpu, &undisturbed(), &delay);
-    let pid = alone.pids()[0];
-    let live = Watching::start(&["trace"]);
-    let mut healthy = 0;
-    live.find("its past", |report| {
-        healthy += u32::from(report["pid"] == pid);
-        assert!(chain(&report, "lock").is_none(), "{report:#}");
-        (healthy == 5).then_some(())
-    });
-    fs::write(&from, "").unwrap();
-    live.find("the lock", |report| {
-        let is_own = report["pid"] == pid;
-        chain(&report, "lock").filter(|_| is_own).cloned()
     });
     live.stop();
     drop(alone);
@@ -249,9 +178,29 @@ fn a_lock_is_explained_beside_a_thread_that_waits_for_work() {
     explained.chain("lock");
 }
 
+/// Asserts that a chain names the hog, and advises about a task that it names, and that no chain of the
+/// peers does.
+fn assert_names_the_hog(found: &Value, peers: &[Value]) {
+    // On a busy machine other tasks run there as well, and on the CPUs of the peers.
+    let ms_per_s = time_of_hog(found).unwrap();
+    assert!(ms_per_s > 0.0, "{found:#}");
+    let named = strings(&found["links"]).filter_map(|link| link.split_once(" ran on cpu "));
+    let advice = found["advice"][0].as_str().unwrap();
+    assert!(
+        named.into_iter().any(|(task, _)| advice.contains(task)),
+        "{found:#}"
+    );
+    for chain in peers
+        .iter()
+        .flat_map(|peer| peer["chains"].as_array().unwrap())
+    {
+        assert_eq!(time_of_hog(chain), None, "{chain:#}");
+    }
+}
+
 #[test]
 #[needs(PROBES)]
-fn a_recording_says_what_the_live_host_said() {
+fn the_task_that_takes_the_cpu_of_a_rank_is_explained_live_and_from_a_recording() {
     let gpu = Gpu::new();
     let _hog = Hog::start(&gpu, "cpu-hog", 0);
     let job = job(&gpu, &pinned_to(0), &["step=5", "delay=0:spin:20"]);
@@ -260,27 +209,27 @@ fn a_recording_says_what_the_live_host_said() {
     let file = file.to_str().unwrap();
     let recording = Watching::start(&["record", file]);
     let live = Watching::start(&["trace", LONG_PERIOD]);
-    let live_report = until(&live, &job, "cpu_contention").report;
+    let explained = until(&live, &job, "cpu_contention");
     live.wait_for_other(job.pids()[0]);
     live.stop();
     let recorded = recording.stop().remove(0);
     fs::write(gpu.gate("end"), "").unwrap();
     let pids = job.pids();
     job.issued();
+    assert_names_the_hog(
+        chain(&explained.report, "cpu_contention").unwrap(),
+        &explained.peers,
+    );
     assert_eq!(recorded["processes"], 3, "{recorded}");
     let opened = Watching::start(&["explain", LONG_PERIOD, file])
         .rest()
         .remove(0);
     let late = process(&opened, pids[0]);
-    let of_recording = held_chain(late, "cpu_contention").unwrap();
-    for (chain, process) in [
-        (chain(&live_report, "cpu_contention").unwrap(), &live_report),
-        (of_recording, late),
-    ] {
-        // On a busy machine other tasks run there as well.
-        let links = chain["links"].to_string();
-        assert!(links.contains("cpu-hog ran on cpu 0 "), "{chain:#}");
-        let stacks = process["stacks"].to_string();
+    // On a busy machine other tasks run there as well.
+    let links = held_chain(late, "cpu_contention").unwrap()["links"].to_string();
+    assert!(links.contains("cpu-hog ran on cpu 0 "), "{links}");
+    for seen in [&explained.report, late] {
+        let stacks = seen["stacks"].to_string();
         assert!(
             stacks.contains("delay_step") || stacks.contains("main+"),
             "{stacks}"
@@ -294,17 +243,19 @@ fn a_recording_says_what_the_live_host_said() {
 
 #[test]
 #[needs(PROBES)]
-fn a_process_without_a_rank_is_recorded_and_explained() {
+fn a_process_without_a_rank_that_allocates_in_its_loop_is_explained_live_and_from_a_recording() {
     let gpu = Gpu::new();
     let alone = allocating(&gpu);
     let pid = alone.pids()[0];
     let file = gpu.path().join("host.jsonl");
     let file = file.to_str().unwrap();
     let recording = Watching::start(&["record", file]);
+    let explaining = Watching::start(&["explain", "--duration", "10m"]);
     let live = Watching::start(&["trace", LONG_PERIOD]);
     live.until(pid, "memory_allocation");
     live.wait_for_other(pid);
     live.stop();
+    let explanation = explaining.stop().remove(0);
     let recorded = recording.stop().remove(0);
     drop(alone);
     assert_eq!(recorded["processes"], 0, "{recorded}");
@@ -312,7 +263,11 @@ fn a_process_without_a_rank_is_recorded_and_explained() {
     let opened = Watching::start(&["explain", LONG_PERIOD, file])
         .rest()
         .remove(0);
-    let own = process(&opened, pid);
-    let chain = held_chain(own, "memory_allocation").unwrap();
-    assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
+    for explanation in [&explanation, &opened] {
+        let own = process(explanation, pid);
+        assert_eq!(own["rank"], Value::Null);
+        let chain = held_chain(own, "memory_allocation").unwrap();
+        // The driver's allocation is a part of the runtime's one.
+        assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
+    }
 }
