@@ -2,6 +2,9 @@
 
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleet-echo/target
 
+# A first compilation gains nothing from what the next one could use again, and is a tenth faster without.
+export CARGO_INCREMENTAL ?= $(if $(wildcard $(CARGO_TARGET_DIR)/debug/incremental),1,0)
+
 need = command -v $(1) >/dev/null || { echo "no $(1): $(2)" >&2; exit 1; }
 
 # Tools to build the agent's BPF programs.
@@ -13,7 +16,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir";
 
 .DEFAULT_GOAL := help
-.PHONY: help demo release dist check test lint docs unused nightly clients crash-test models deny bench bench-agent bench-import load soak fuzz fuzz-sql duckdb
+.PHONY: help demo release dist check test lint docs unused nightly clients sweeps crash-test models deny bench bench-agent bench-import load soak fuzz fuzz-sql duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -68,8 +71,8 @@ test: ## all tests that can run on this machine; says which cannot, and why
 	then cargo nextest run --workspace $(beside_waits) $(NEXTEST_FLAGS) && test-harness/ignored; \
 	else cargo test --workspace --lib --bins --tests; fi && cargo test --workspace --doc
 
-nightly: ## what is too long for each change: clients, dependencies, models, crashes, fuzzers, benchmarks in brief
-	@$(MAKE) --no-print-directory clients deny models
+nightly: ## what is too long for each change: clients, sweeps, dependencies, models, crashes, fuzzers, benchmarks in brief
+	@$(MAKE) --no-print-directory clients sweeps deny models
 	@$(MAKE) --no-print-directory crash-test ROUNDS=40
 	@$(MAKE) --no-print-directory fuzz fuzz-sql SECONDS=60
 	@$(MAKE) --no-print-directory bench-import
@@ -82,6 +85,11 @@ clients: ## test clients of other projects: MCP conformance, inspector and SDK, 
 	@$(with_nextest) \
 	FLEET_NIGHTLY=1 cargo nextest run --workspace --no-fail-fast -E 'test(/^clients::/) | binary(clients)' $(NEXTEST_FLAGS) && \
 	FLEET_NIGHTLY=1 test-harness/ignored
+
+sweeps: ## valgrind over the profiler plugin, and extreme values for each function that SQL may call
+	@$(with_nextest) \
+	FLEET_NIGHTLY=1 cargo nextest run --workspace --no-tests pass -E 'test(/^valgrind_/)' $(NEXTEST_FLAGS) && \
+	cargo nextest run --workspace --run-ignored only -E 'test(/::no_allowed_function_/)' $(NEXTEST_FLAGS)
 
 ROUNDS ?= 200
 

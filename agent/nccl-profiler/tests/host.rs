@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use fleet_nccl_profiler::record::{RECORD_BYTES, RECORD_VERSION, Record, RecordKind, UNKNOWN};
-use fleet_test_harness::Need;
+use fleet_test_harness::{NIGHTLY, Need};
 use tempfile::TempDir;
 
 /// The checker of memory accesses.
@@ -185,7 +185,7 @@ fn the_library_survives_arbitrary_calls() {
 }
 
 #[test]
-#[needs(VALGRIND)]
+#[needs(VALGRIND, NIGHTLY)]
 fn valgrind_finds_no_leak_and_no_invalid_access() {
     // Valgrind cannot run a breakpoint, and every agent on the host puts some into the plugin,
     // which it knows by the name of the file.

@@ -164,43 +164,32 @@ fn assert_cost(cost: &Value, truth: &Truth, tolerance: Tolerance) {
     assert!(cost["window_total"].as_f64().unwrap() > 0.0, "{cost}");
 }
 
-/// Speeds of replay: as fast as possible, where ranks are received one after another, and 20 times
-/// as fast as the job was.
-const SPEEDS: [&str; 2] = ["max", "20"];
+/// Speed of replay at which ranks are received one after another.
+const MAX: &str = "max";
 
-/// Checks that exactly this rank is reported, with one of these classes, in time and with its cost, at
-/// every replay speed.
-fn assert_reports_only(name: &str, rank: u32, classes: &[&str], tolerance: Tolerance) -> Value {
-    let truth = truth(name);
-    let reports = SPEEDS.map(|speed| {
-        let (outliers, cost) = answers(name, speed);
-        let named = outliers["outliers"].as_array().unwrap();
-        assert_eq!(named.len(), 1, "{speed}: {outliers:#}");
-        assert_eq!(named[0]["rank"], rank, "{speed}: {outliers:#}");
-        assert_eq!(named[0]["node_id"], format!("node-{rank}"), "{outliers:#}");
-        let class = named[0]["class"].as_str().unwrap();
-        assert!(classes.contains(&class), "{speed}: {class}");
-        assert_eq!(outliers["conditions"], json!([]), "{speed}: {outliers:#}");
-        assert_prompt(&named[0], &truth, tolerance);
-        assert_cost(&cost, &truth, tolerance);
-        outliers
-    });
-    reports.into_iter().next().unwrap()
-}
+/// Speed of replay, as a multiple of the job's, at which all ranks are received at once.
+const TOGETHER: &str = "20";
 
-/// Checks that a slowdown without a rank is reported, in time and with its cost, at every replay
-/// speed.
-fn assert_uniform_slowdown(name: &str, tolerance: Tolerance) {
+/// Checks that exactly this rank is reported, with one of these classes, in time and with its cost.
+/// `echo-bench` tests that the speeds of the ranks change no verdict.
+fn assert_reports_only(
+    (name, speed): (&str, &str),
+    rank: u32,
+    classes: &[&str],
+    tolerance: Tolerance,
+) -> Value {
     let truth = truth(name);
-    for speed in SPEEDS {
-        let (outliers, cost) = answers(name, speed);
-        assert_eq!(outliers["outliers"], json!([]), "{speed}: {outliers:#}");
-        let conditions = outliers["conditions"].as_array().unwrap();
-        assert_eq!(conditions.len(), 1, "{speed}: {outliers:#}");
-        assert_eq!(conditions[0]["kind"], "uniform_slowdown");
-        assert_prompt(&conditions[0], &truth, tolerance);
-        assert_cost(&cost, &truth, tolerance);
-    }
+    let (outliers, cost) = answers(name, speed);
+    let named = outliers["outliers"].as_array().unwrap();
+    assert_eq!(named.len(), 1, "{outliers:#}");
+    assert_eq!(named[0]["rank"], rank, "{outliers:#}");
+    assert_eq!(named[0]["node_id"], format!("node-{rank}"), "{outliers:#}");
+    let class = named[0]["class"].as_str().unwrap();
+    assert!(classes.contains(&class), "{class}");
+    assert_eq!(outliers["conditions"], json!([]), "{outliers:#}");
+    assert_prompt(&named[0], &truth, tolerance);
+    assert_cost(&cost, &truth, tolerance);
+    outliers
 }
 
 /// Returns whether the host evidence of the reported rank has this signal, far above its peers.
@@ -216,7 +205,7 @@ fn stands_out(outliers: &Value, signal: &str) -> bool {
 
 #[test]
 fn a_rank_that_sleeps_before_its_forward_pass_is_reported() {
-    let outliers = assert_reports_only("host-sleep-rank2", 2, &["host"], FINE);
+    let outliers = assert_reports_only(("host-sleep-rank2", MAX), 2, &["host"], FINE);
     assert!(
         stands_out(&outliers, "fleet.host.off_cpu_ms"),
         "{outliers:#}"
@@ -225,7 +214,7 @@ fn a_rank_that_sleeps_before_its_forward_pass_is_reported() {
 
 #[test]
 fn a_rank_that_shares_its_core_with_busy_loops_is_reported() {
-    let outliers = assert_reports_only("cpu-contention-rank1", 1, &["host"], FINE);
+    let outliers = assert_reports_only(("cpu-contention-rank1", TOGETHER), 1, &["host"], FINE);
     assert!(
         stands_out(&outliers, "fleet.host.preempted_ms"),
         "{outliers:#}"
@@ -237,7 +226,7 @@ fn a_rank_that_sleeps_in_a_mesh_of_communicators_is_reported() {
     // The clocks of the replay differ by up to 10 s, so the time of the incident is not that of the
     // host, and its blocked time does not always tell.
     assert_reports_only(
-        "mesh-host-sleep-rank3",
+        ("mesh-host-sleep-rank3", TOGETHER),
         3,
         &["host", "inconclusive"],
         COARSE,
@@ -247,7 +236,7 @@ fn a_rank_that_sleeps_in_a_mesh_of_communicators_is_reported() {
 #[test]
 fn a_rank_that_sleeps_in_a_job_that_synchronises_every_20th_step_is_reported() {
     assert_reports_only(
-        "nosync-host-sleep-rank0",
+        ("nosync-host-sleep-rank0", MAX),
         0,
         &["host", "inconclusive"],
         COARSE,
@@ -256,16 +245,21 @@ fn a_rank_that_sleeps_in_a_job_that_synchronises_every_20th_step_is_reported() {
 
 #[test]
 fn a_healthy_job_has_no_outliers_no_conditions_and_no_cost() {
-    for speed in SPEEDS {
-        let (outliers, cost) = answers("healthy", speed);
-        assert_eq!(outliers["outliers"], json!([]), "{outliers:#}");
-        assert_eq!(outliers["conditions"], json!([]), "{outliers:#}");
-        assert_eq!(cost["lost_gpu_hours"], 0.0, "{cost:#}");
-        assert_eq!(cost["window_total"], 0.0, "{cost:#}");
-    }
+    let (outliers, cost) = answers("healthy", TOGETHER);
+    assert_eq!(outliers["outliers"], json!([]), "{outliers:#}");
+    assert_eq!(outliers["conditions"], json!([]), "{outliers:#}");
+    assert_eq!(cost["lost_gpu_hours"], 0.0, "{cost:#}");
+    assert_eq!(cost["window_total"], 0.0, "{cost:#}");
 }
 
 #[test]
 fn a_slow_gpu_without_gpu_timings_is_a_uniform_slowdown_without_outliers() {
-    assert_uniform_slowdown("gpu-extra-rank1", FINE);
+    let truth = truth("gpu-extra-rank1");
+    let (outliers, cost) = answers("gpu-extra-rank1", MAX);
+    assert_eq!(outliers["outliers"], json!([]), "{outliers:#}");
+    let conditions = outliers["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 1, "{outliers:#}");
+    assert_eq!(conditions[0]["kind"], "uniform_slowdown");
+    assert_prompt(&conditions[0], &truth, FINE);
+    assert_cost(&cost, &truth, FINE);
 }
