@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::Frame;
+use crate::explain::cause::Cause;
 use crate::explain::observation::Observation;
 use crate::explain::place::{has_gpu_library, program_samples, waits_for_thread};
 use crate::statistics::{median, ratio};
@@ -52,6 +53,8 @@ impl LineHistory {
 pub(super) struct LineShares {
     samples: u64,
     lines: BTreeMap<Frame, Line>,
+    /// Samples in copies of GPU memory, by the innermost line.
+    copies: BTreeMap<Frame, u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,7 +78,7 @@ impl LineShares {
     pub(super) fn from_observation(seen: &Observation) -> Self {
         let mut shares = Self {
             samples: program_samples(seen),
-            lines: BTreeMap::new(),
+            ..Self::default()
         };
         // Of threads that run no Python themselves.
         let mut in_gpu_library: u64 = 0;
@@ -88,6 +91,10 @@ impl LineShares {
                 continue;
             };
             if is_in_gpu_library {
+                let call = call.as_deref().unwrap_or_default();
+                if Cause::Copies.has_function(call) {
+                    *shares.copies.entry(line.clone()).or_default() += samples;
+                }
                 continue;
             }
             if waits_for_thread(stack) {
@@ -114,6 +121,20 @@ impl LineShares {
             sum.samples = sum.samples.saturating_add(own.samples);
             sum.certain = sum.certain.saturating_add(own.certain);
         }
+        for (line, samples) in &earlier.copies {
+            *self.copies.entry(line.clone()).or_default() += samples;
+        }
+    }
+
+    /// Returns the share of the samples in copies at a line, if it is much larger than that of each peer.
+    pub(super) fn copies(&self, line: &Frame, peers: &[&Self]) -> Option<f64> {
+        let share = |shares: &Self| {
+            let at_line = shares.copies.get(line).copied().unwrap_or(0);
+            ratio(at_line, shares.samples)
+        };
+        let own = share(self);
+        let mut peers = peers.iter().map(|peer| share(peer));
+        peers.all(|peer| own >= MULTIPLE * peer).then_some(own)
     }
 
     /// Returns the line at which the process is most often beyond its peers, by the samples of some

@@ -67,12 +67,11 @@ impl Place {
         })
     }
 
-    /// Finds the copies that the process was in most often, if they were at this place or at a line that
-    /// called it. A rank that waits for others in a copy does so elsewhere.
+    /// Finds the copies that the process was in most often at this place, or at a line that called it.
     pub(super) fn copies(&self, seen: &Observation) -> Option<Self> {
-        let copies = Self::of(Cause::Copies, None, seen)?;
-        let line = copies.stack.python_line()?;
-        self.stack.frames.contains(line).then_some(copies)
+        let lines = self.stack.frames.iter().filter(|frame| frame.is_python());
+        let copies = lines.filter_map(|line| Self::of(Cause::Copies, Some(line), seen));
+        copies.max_by(|a, b| a.share.total_cmp(&b.share))
     }
 
     /// Returns the function and the lines of the program, innermost first; without such lines the

@@ -7,7 +7,7 @@ use crate::explain::cause::Cause;
 use crate::explain::chain::{CausalChain, Reference};
 use crate::explain::links;
 use crate::explain::observation::Observation;
-use crate::explain::own_code::{LineHistory, OwnLine};
+use crate::explain::own_code::{LineHistory, LineShares, OwnLine};
 use crate::explain::own_program::{PerCall, ProgramPast};
 use crate::explain::past::Past;
 use crate::explain::peers::{PeerKey, Peers, Shares};
@@ -104,7 +104,7 @@ impl ProcessState {
         self.lines.add(own.present.clone(), is_delayed);
         // A delayed thread is more often at whatever line it was delayed at.
         let line = line.filter(|own| own.stands_out && !is_delayed);
-        chains.extend(self.own_code(line, period));
+        chains.extend(self.own_code(line, (&own.lines, &peers.lines()), period));
         chains.extend(self.own_program(period));
         links::relate_allocations_to_captures(&mut chains);
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -173,8 +173,13 @@ impl ProcessState {
         })
     }
 
-    /// A line of its program at which the process is more often than its peers.
-    fn own_code(&mut self, line: Option<OwnLine>, period: Period<'_>) -> Option<CausalChain> {
+    /// A line of its program at which the process is more often than its peers, and the copies beside it.
+    fn own_code(
+        &mut self,
+        line: Option<OwnLine>,
+        (lines, peers): (&LineShares, &[&LineShares]),
+        period: Period<'_>,
+    ) -> Option<CausalChain> {
         let Some(own) = line else {
             self.standing_out.remove(&Cause::OwnCode);
             return None;
@@ -184,11 +189,11 @@ impl ProcessState {
         let held = self.held(Cause::OwnCode, period.from_ns, place, required)?;
         let workers = held.workers.clone().filter(|_| waits(&own.line));
         let mut advice: Vec<String> = workers.iter().map(|_| links::WORKERS.to_owned()).collect();
-        let copies = held
-            .place
-            .as_ref()
-            .and_then(|place| place.copies(period.seen));
-        let copies = copies.filter(|copies| copies.share > own.share);
+        let copies = held.place.as_ref().and_then(|place| {
+            let copies = place.copies(period.seen)?;
+            let share = lines.copies(copies.stack.python_line()?, peers)?;
+            (share > own.share).then_some(Place { share, ..copies })
+        });
         if copies.is_some() {
             let (seen, period_ns) = (period.seen, period.period_ns);
             advice.extend(links::advice(Cause::Copies, period.pid, seen, period_ns));

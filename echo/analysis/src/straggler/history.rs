@@ -3,7 +3,8 @@
 //! At most 64 entries are kept; when they are full, neighbours are merged and every entry covers
 //! twice the time, up to 16 s, so that the past covers the last 17 minutes. Memory per entry: 20
 //! bytes per rank, 8 per node, 24 per metered communicator; 13 MB for 10,240 ranks. Evaluations that
-//! are held back, up to 20 s of them, need as much each.
+//! are held back, up to 20 s of them, need as much each, and so does the time of a rank that is late without a
+//! past, or of a job that became faster.
 
 mod entry;
 
@@ -114,27 +115,46 @@ impl History {
         self.entries = merged;
     }
 
-    /// Appends the past of a later time.
-    pub(super) fn extend(&mut self, later: Self) {
-        for entry in later.entries.into_iter().chain(later.part) {
+    /// Adds the past of another time.
+    pub(super) fn join(&mut self, other: Self) {
+        let own = std::mem::take(self);
+        let all = [own, other].into_iter();
+        let all = all.flat_map(|past| past.entries.into_iter().chain(past.part));
+        let mut all: Vec<Entry> = all.collect();
+        all.sort_by(|a, b| a.until.total_cmp(&b.until));
+        for entry in all {
             self.append(entry);
         }
     }
 
+    /// All entries, oldest first.
+    fn all(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.iter().chain(&self.part)
+    }
+
     /// End of the latest entry, job time, seconds.
     pub(super) fn until(&self) -> f64 {
-        self.entries.back().map_or(0.0, |entry| entry.until)
+        self.all().next_back().map_or(0.0, |entry| entry.until)
     }
 
     /// Time that the past before an instant covers, seconds.
     pub(super) fn seconds_before(&self, until: f64) -> f64 {
-        let before = self.entries.iter().take_while(|one| one.until <= until);
+        let before = self.all().take_while(|one| one.until <= until);
         before.map(|entry| entry.seconds).sum()
+    }
+
+    /// Returns true if more than this share was lost in each entry before an instant.
+    pub(super) fn is_slower_than(&self, usual: &Usual, share: f64, until: f64) -> bool {
+        let mut before = self.all().take_while(|one| one.until <= until);
+        before.all(|entry| {
+            let paces: Vec<(usize, Pace)> = entry.paces.iter().map(|(c, p)| (*c, *p)).collect();
+            usual.loss(&paces).is_some_and(|loss| loss.share > share)
+        })
     }
 
     /// The evaluations that ended before an instant, job time, latest first; neighbours may be merged.
     pub(super) fn before(&self, until: f64) -> impl Iterator<Item = Measured> {
-        let entries = self.entries.iter().rev();
+        let entries = self.all().rev();
         entries
             .skip_while(move |entry| entry.until > until)
             .map(Entry::measured)

@@ -96,7 +96,7 @@ impl Judge {
             self.usual = Some(usual);
         }
         // Before a rank that was late without a past is closed, so that it is priced.
-        self.judge_recovery(measured, has_transfers);
+        let has_recovered = self.judge_recovery(measured, has_transfers);
         let closed = self
             .incidents
             .close_quiet(measured.until, self.rule.quiet_s);
@@ -117,7 +117,9 @@ impl Judge {
         if self.episode.has_ended(measured.until, self.rule.quiet_s) {
             self.episode = Episode::default();
         }
-        self.learn(measured, seconds);
+        if !has_recovered {
+            self.learn(measured, seconds);
+        }
     }
 
     /// Forgets the evidence: the evaluation with the end of a stall is no measure of the pace.
@@ -146,13 +148,11 @@ impl Judge {
         let is_late = alone.is_late(rule) || self.incidents.is_late(subject);
         if alone.has_no_past(rule) && is_late {
             let entry = alone.bill(measured, rule);
-            if self.incidents.late_without_past(subject, entry) {
-                // What was learned so far was the late rank's time.
-                let later = std::mem::take(&mut self.recovery.late);
-                self.recovery.late = std::mem::take(&mut self.history);
-                self.recovery.late.extend(later);
-                self.usual = None;
-            }
+            self.incidents.late_without_past(subject, entry);
+            // What was learned so far was the late rank's time.
+            let past = std::mem::take(&mut self.history);
+            self.recovery.late.join(past);
+            self.usual = None;
         }
     }
 

@@ -225,31 +225,36 @@ impl OpenIncidents {
             .filter(|state| state.subject != Subject::Unexplained)
             .collect();
         let is_any = !named.is_empty();
-        for state in named {
+        for mut state in named {
+            state.bill = state.bill.mirrored(from);
+            (state.since, state.until) = (mirrored(state.until, from), mirrored(state.since, from));
+            state.is_closed = true;
             let known = self.is_late(state.subject);
             let known = known.then(|| self.open.remove(&state.subject)).flatten();
-            let (number, known) = match known {
-                Some(late) => (late.number, late.known),
+            (state.number, state.known) = match known {
+                Some(late) => {
+                    // As much was lost in time that is too long ago for the past.
+                    let loss = |bill: &Bill| bill.median(|entry| entry.loss);
+                    let ratio = loss(&state.bill) / loss(&late.bill).max(f64::MIN_POSITIVE);
+                    state.since = state.since.min(late.since);
+                    state.bill.absorb(late.bill.scaled(ratio));
+                    (late.number, late.known)
+                }
                 None => (self.number(), now),
             };
-            self.changed.push(State {
-                number,
-                since: mirrored(state.until, from),
-                until: mirrored(state.since, from),
-                known,
-                is_closed: true,
-                bill: state.bill.mirrored(from),
-                ..state
-            });
+            self.changed.push(state);
+        }
+        if is_any {
+            // Another subject explains that time.
+            self.open
+                .retain(|_, state| state.kind != Kind::LateWithoutPast);
         }
         is_any
     }
 
-    /// Opens or continues an incident of a rank that is late without a past; returns true if it is
-    /// new.
-    pub(super) fn late_without_past(&mut self, subject: Subject, entry: Entry) -> bool {
-        let is_new = !self.open.contains_key(&subject);
-        if is_new {
+    /// Opens or continues an incident of a rank that is late without a past.
+    pub(super) fn late_without_past(&mut self, subject: Subject, entry: Entry) {
+        if !self.open.contains_key(&subject) {
             let number = self.number();
             self.open.insert(
                 subject,
@@ -273,7 +278,6 @@ impl OpenIncidents {
             state.bill.push(entry);
             state.until = entry.to;
         }
-        is_new
     }
 
     /// Adds evidence about the class of a loss of `lost_s` seconds to the open incident of a
@@ -286,10 +290,15 @@ impl OpenIncidents {
 
     /// Closes incidents without evidence for `quiet_s` before `now`, and returns their subjects.
     pub(super) fn close_quiet(&mut self, now: f64, quiet_s: f64) -> Vec<Subject> {
+        // A rank that was late without a past is priced first, if that is possible.
+        let after_s = |kind| match kind {
+            Kind::LateWithoutPast => 2.0 * quiet_s,
+            Kind::Loss | Kind::Stall => quiet_s,
+        };
         let quiet: Vec<Subject> = self
             .open
             .iter()
-            .filter(|(_, state)| now - state.until > quiet_s)
+            .filter(|(_, state)| now - state.until > after_s(state.kind))
             .map(|(subject, _)| *subject)
             .collect();
         for subject in &quiet {

@@ -127,51 +127,103 @@ fn the_order_in_which_the_ranks_of_a_mesh_are_received_changes_nothing() {
     assert_eq!(incidents(&by_rank), found);
 }
 
-/// Incidents of a job of four ranks that takes 1.5 times as long for its first minute, in which all others
-/// wait for a rank if one is late.
-fn recovering(late: Option<u32>) -> Vec<super::incident::Incident> {
+/// Incidents of a job of four ranks, from the length of each second's work, seconds, and how long each rank waits
+/// in it, milliseconds.
+fn incidents(
+    seconds: u64,
+    work: impl Fn(u64) -> (f64, [f64; 4]),
+) -> Vec<super::incident::Incident> {
     let mut detector = Detector::default();
-    let mut found = Vec::new();
-    for second in 0..60_u64 {
-        let is_slow = second < 40;
-        let end = 1_000_000_000 * second + 500_000_000 * second.min(40);
-        let end = Nanos::new(i64::try_from(end).expect("small"));
-        for rank in 0..4 {
-            let waits = is_slow && late.is_some_and(|late| late != rank);
+    let mut found = std::collections::BTreeMap::new();
+    let mut end_s = 0.0;
+    for second in 0..seconds {
+        let (length_s, waits) = work(second);
+        end_s += length_s;
+        let end = Nanos::new(i64::try_from((end_s * 1e9) as u64).expect("small"));
+        for (rank, wait_ms) in (0..4).zip(waits) {
             let block = BlockSum {
                 operation: Operation::Collective,
                 seqs: SeqRange::new(20 * second, 20 * second + 19).expect("operations"),
                 count: 20,
-                sum_ms: if waits { 500.0 } else { 20.0 },
+                sum_ms: 20.0 + wait_ms,
                 end,
                 ..transfers(rank, 0)
             };
             detector.observe(&block, end);
         }
-        let reports = detector.advance(end);
-        found.extend(reports.into_iter().flat_map(|report| report.incidents));
+        for report in detector.advance(end) {
+            let incidents = report.incidents.into_iter();
+            found.extend(incidents.map(|incident| (incident.number, incident)));
+        }
     }
-    found
+    found.into_values().collect()
 }
 
-#[test]
-fn a_rank_that_was_late_from_the_first_step_on_is_named_once_the_job_is_faster_without_it() {
-    let found = recovering(Some(2));
-    let [incident] = found.as_slice() else {
+/// Waits for one rank.
+fn waits_for(rank: usize, wait_ms: f64) -> [f64; 4] {
+    std::array::from_fn(|own| if own == rank { 0.0 } else { wait_ms })
+}
+
+/// The one incident, which names rank 2.
+fn of_rank_2(found: &[super::incident::Incident]) -> &super::incident::Incident {
+    let [incident] = found else {
         panic!("{found:?}");
     };
     assert!(
         matches!(&incident.finding, super::incident::Finding::Rank(rank) if rank.process == ProcessKey(2)),
         "{incident:?}"
     );
+    incident
+}
+
+#[test]
+fn a_rank_that_was_late_from_the_first_step_on_is_named_once_the_job_is_faster_without_it() {
+    let found = incidents(60, |second| match second {
+        0..40 => (1.5, waits_for(2, 500.0)),
+        _ => (1.0, [0.0; 4]),
+    });
+    let incident = of_rank_2(&found);
     assert!(incident.is_closed && incident.until < incident.known);
     // A third of a minute of four GPUs.
     assert!((incident.lost_gpu_s - 80.0).abs() < 6.0, "{incident:?}");
 }
 
+/// Three quarters of an hour, of which the past is known for 17 minutes.
+#[test]
+fn a_rank_that_was_named_without_a_past_is_priced_for_all_of_its_time_once_it_is_late_no_more() {
+    let found = incidents(940, |second| match second {
+        0..900 => (3.0, waits_for(2, 2_000.0)),
+        _ => (1.0, [0.0; 4]),
+    });
+    let incident = of_rank_2(&found);
+    assert!(incident.is_closed, "{incident:?}");
+    // Two thirds of 2,700 s of four GPUs.
+    let off = incident.lost_gpu_s / 7_200.0 - 1.0;
+    assert!(off.abs() < 0.03, "{incident:?}");
+}
+
 #[test]
 fn a_job_whose_ranks_were_all_slow_at_first_names_none_once_it_is_faster() {
-    assert_eq!(recovering(None), []);
+    let found = incidents(60, |second| {
+        let latest = (second % 4) as usize;
+        let (length_s, wait_ms) = if second < 40 {
+            (1.5, 600.0)
+        } else {
+            (1.0, 300.0)
+        };
+        (length_s, waits_for(latest, wait_ms))
+    });
+    assert_eq!(found, []);
+}
+
+#[test]
+fn a_healthy_job_that_is_faster_for_a_while_names_no_rank() {
+    // Rank 1 has a little more to do, except for a while.
+    let found = incidents(400, |second| match second {
+        300..312 => (0.8, [0.0; 4]),
+        _ => (1.0, waits_for(1, 100.0)),
+    });
+    assert_eq!(found, []);
 }
 
 /// Report of rank `rank` of a job of four about the operation that ends in tenth `tenth` of a second.

@@ -86,10 +86,9 @@ fn generated_loops_name_the_culprit_and_no_other_rank() {
         let [right, unnamed, silent, wrong] = tally.scores;
         // Of a hundred seeds a few of some kinds are wrong: echo/docs/detection.md.
         assert_eq!(wrong, 0, "{kind:?}");
-        // Of two late ranks the less late one may be hidden, and without a past the waiting has to exceed
-        // that of healthy jobs.
+        // Of two late ranks the less late one may be hidden.
         let least = match kind {
-            Kind::FirstStep | Kind::TwoCulprits => 0.7,
+            Kind::TwoCulprits => 0.7,
             _ => 0.9,
         };
         let all = right + unnamed + silent + wrong;

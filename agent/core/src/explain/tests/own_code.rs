@@ -66,17 +66,17 @@ fn of_two_ranks_only_the_one_outside_of_gpu_libraries_is_at_its_own_code() {
 }
 
 #[test]
-fn a_line_of_a_rank_that_copies_there_more_often_than_it_computes_has_the_copies_and_their_advice()
-{
-    let chain = |copies: u64| {
+fn a_line_has_the_copies_beside_it_if_they_take_longer_than_the_line_and_than_those_of_the_peers() {
+    let chain = |copies: u64, of_peer: u64| {
         let mut ranks = Ranks::new(2);
         let reports = ranks.periods(2, |rank, ts_ns| {
-            let wait = stack(rank, ts_ns, Some("cudaMemcpyAsync"), 99, 140);
+            let at_line = |samples| stack(rank, ts_ns, Some("cudaMemcpyAsync"), 81, samples);
             if rank == 0 {
-                let copies = stack(rank, ts_ns, Some("cudaMemcpyAsync"), 81, copies);
-                vec![native_stack(rank, ts_ns, "/lib/libc.so.6", 81, 40), copies]
+                let own = native_stack(rank, ts_ns, "/lib/libc.so.6", 81, 40);
+                vec![own, at_line(copies)]
             } else {
-                vec![wait]
+                let wait = stack(rank, ts_ns, Some("cudaMemcpyAsync"), 99, 140);
+                vec![wait, at_line(of_peer)]
             }
         });
         assert!(reports[1].chains.is_empty(), "{:?}", reports[1].chains);
@@ -86,7 +86,7 @@ fn a_line_of_a_rank_that_copies_there_more_often_than_it_computes_has_the_copies
         assert_eq!(chain.cause, Cause::OwnCode);
         chain.clone()
     };
-    let copying = chain(160);
+    let copying = chain(160, 1);
     assert_eq!(
         copying.links,
         [
@@ -95,8 +95,10 @@ fn a_line_of_a_rank_that_copies_there_more_often_than_it_computes_has_the_copies
         ]
     );
     assert!(copying.advice[0].contains("pinned memory"), "{copying:?}");
-    let computing = chain(20);
-    assert_eq!((computing.links.len(), computing.advice.len()), (1, 0));
+    for (copies, of_peer) in [(20, 1), (160, 160)] {
+        let chain = chain(copies, of_peer);
+        assert_eq!((chain.links.len(), chain.advice.len()), (1, 0), "{chain:?}");
+    }
 }
 
 #[test]

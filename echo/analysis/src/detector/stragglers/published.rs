@@ -206,7 +206,8 @@ fn incident(context: &JobContext<'_>, found: &FoundIncident) -> Option<Incident>
         IncidentState::Open
     };
     let end = found.is_closed.then_some(found.until);
-    let is_culprit = matches!(finding, Finding::Culprit(_));
+    // The comparison is of the latest evaluation.
+    let is_culprit = matches!(finding, Finding::Culprit(_)) && !was_found_afterwards(found);
     let inputs = context.compared().filter(|_| is_culprit);
     Some(Incident {
         id: id(&context.key, &subject, found),
@@ -259,11 +260,20 @@ fn stability(found: &FoundIncident) -> f64 {
     (lost_ms / found.until.millis_since(found.since).max(1.0)).min(1.0)
 }
 
+/// Returns true if the incident had ended when it was found.
+fn was_found_afterwards(found: &FoundIncident) -> bool {
+    found.known > found.until
+}
+
 /// Usual and current duration of an iteration. The loss gives the one that is not measured.
 fn periods(context: &JobContext<'_>, found: &FoundIncident) -> Option<Periods> {
     let clock = context.iterations?;
     let pace = (1.0 - found.loss).max(0.01);
-    let measured = clock.period_before(found.since);
+    let measured = if was_found_afterwards(found) {
+        clock.period_since(found.until)
+    } else {
+        clock.period_before(found.since)
+    };
     let usual_ms = measured.or_else(|| Some(clock.period_since(found.since)? * pace))?;
     Some(Periods {
         usual_ms,
@@ -328,7 +338,11 @@ fn culprit(
             Source::Device => Signal::DeviceWait,
         },
         lag_ms: found.waited_ms_per_s / 1e3 * current_ms,
-        z: own.next().and_then(|peer| peer.z).unwrap_or(0.0),
+        z: own
+            .next()
+            .filter(|_| !was_found_afterwards(found))
+            .and_then(|peer| peer.z)
+            .unwrap_or(0.0),
         source: context.source,
     })
 }

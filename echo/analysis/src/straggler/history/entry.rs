@@ -10,6 +10,8 @@ pub(super) struct Entry {
     pub(super) seconds: f64,
     /// Its end, job time, seconds.
     pub(super) until: f64,
+    /// Share of the operations that were compared, 0 to 1.
+    compared: f64,
     pub(super) paces: BTreeMap<usize, Pace>,
     /// By rank: net and peer shares, lead, duration of transfers, smallest lead.
     pub(super) ranks: Vec<[f32; 5]>,
@@ -28,6 +30,7 @@ impl Entry {
         Self {
             seconds,
             until: measured.until,
+            compared: measured.compared,
             paces: measured.paces.iter().copied().collect(),
             ranks: ranks
                 .map(|(rank, flow)| {
@@ -56,6 +59,7 @@ impl Entry {
         for (comm, pace) in later.paces {
             self.paces.entry(comm).or_default().add(pace);
         }
+        self.compared += f64::from(weight) * (later.compared - self.compared);
         self.seconds += later.seconds;
         self.until = later.until;
     }
@@ -81,7 +85,7 @@ impl Entry {
             nodes: (self.nodes.iter())
                 .map(|[net, peer]| flow(*net, *peer))
                 .collect(),
-            compared: 1.0,
+            compared: self.compared,
             leads: rank(2),
             transfers: rank(3),
             lows: rank(4),

@@ -5,11 +5,14 @@ use super::Judge;
 use crate::straggler::bill::mirrored;
 use crate::straggler::history::History;
 use crate::straggler::measure::Measured;
-use crate::straggler::rule::Rule;
 use crate::straggler::usual::Usual;
 
 /// Time that was slow, at least, seconds: while a job starts, one rank often has more to do.
 const LEAST_SLOW_S: f64 = 20.0;
+
+/// Least share of the time that was lost in each part of it. Healthy jobs were up to a tenth faster for a while: between
+/// checkpoints, or when the host that happened to be the slowest changed.
+const LEAST_LOSS: f64 = 0.15;
 
 /// What a judge keeps for the time after a fault without a past.
 #[derive(Debug, Default)]
@@ -24,13 +27,12 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Adds an evaluation that is faster than the past, by more than the pace usually varies, or ends
-    /// what was faster.
+    /// Adds an evaluation that is much faster than the past, or ends what was faster.
     fn add(&mut self, measured: &Measured, usual: &Usual) {
         let signed = usual.signed_loss(&measured.paces);
         // Of the time before, compared with this evaluation.
         let loss = signed.map_or(0.0, |signed| signed / (signed - 1.0));
-        if loss <= usual.allowance {
+        if loss <= LEAST_LOSS {
             self.faster = History::default();
             self.is_judged = false;
             return;
@@ -40,68 +42,101 @@ impl Recovery {
         }
         self.faster.push(measured, measured.seconds);
     }
-
-    /// The time that is faster, once it is long enough for a past, and what it says.
-    fn faster(&mut self, rule: &Rule) -> Option<(History, Usual)> {
-        let usual = (!self.is_judged).then(|| self.faster.usual(rule))??;
-        self.is_judged = true;
-        Some((self.faster.clone(), usual))
-    }
 }
 
 impl Judge {
-    /// Judges the time before again once it is followed by one that is healthy or was faster for a while. A rank
-    /// for which the others waited then is named, and its time priced.
-    pub(super) fn judge_recovery(&mut self, measured: &Measured, has_transfers: bool) {
+    /// Judges the time before again once it is followed by one that is healthy or much faster. A rank for
+    /// which the others waited then is named, and its time priced. Returns true if the past is another one
+    /// then, which has this evaluation already.
+    pub(super) fn judge_recovery(&mut self, measured: &Measured, has_transfers: bool) -> bool {
         let Some(usual) = self.usual.clone() else {
-            return;
+            return false;
         };
-        if self.incidents.has_late() && self.alone.is_none() {
-            let late = std::mem::take(&mut self.recovery.late);
-            let fast = (self.history.clone(), usual);
-            self.judge_backwards((&late, late.until()), fast, measured, has_transfers);
-            return;
+        if self.incidents.has_late() {
+            if self.alone.is_none() {
+                let late = std::mem::take(&mut self.recovery.late);
+                let fast = std::mem::take(&mut self.history);
+                let since = late.until();
+                let healthy = (&usual, fast);
+                let (is_named, fast) =
+                    self.judge_backwards((&late, since), healthy, measured, has_transfers);
+                self.history = fast;
+                if !is_named {
+                    self.recovery.late = late;
+                }
+            }
+            return false;
         }
         self.recovery.add(measured, &usual);
-        let since = self.recovery.since;
-        if !self.incidents.is_empty() || self.history.seconds_before(since) < LEAST_SLOW_S {
-            return;
+        self.judge_faster(measured, &usual, has_transfers)
+    }
+
+    /// Names a rank that was late in all of the past, if the job has been much faster for long enough.
+    fn judge_faster(&mut self, measured: &Measured, slow: &Usual, has_transfers: bool) -> bool {
+        let Recovery {
+            since,
+            is_judged,
+            ref faster,
+            ..
+        } = self.recovery;
+        if is_judged || !self.incidents.is_empty() {
+            return false;
         }
-        let Some(fast) = self.recovery.faster(&self.rule) else {
-            return;
+        let Some(usual) = faster.usual(&self.rule) else {
+            return false;
         };
-        let slow = std::mem::take(&mut self.history);
-        if self.judge_backwards((&slow, since), fast.clone(), measured, has_transfers) {
-            (self.history, self.usual) = (fast.0, Some(fast.1));
+        self.recovery.is_judged = true;
+        let is_long = self.history.seconds_before(since) >= LEAST_SLOW_S;
+        if !is_long || !self.history.is_slower_than(&usual, LEAST_LOSS, since) {
+            return false;
+        }
+        // A few evaluations tell less of how the pace varies than a long past.
+        let limits = Usual {
+            allowance: usual.allowance.max(slow.allowance),
+            enough_s: usual.enough_s.max(slow.enough_s),
+            enough_alone_s: usual.enough_alone_s.max(slow.enough_alone_s),
+            ..usual.clone()
+        };
+        let past = std::mem::take(&mut self.history);
+        let fast = std::mem::take(&mut self.recovery.faster);
+        let (is_named, fast) =
+            self.judge_backwards((&past, since), (&limits, fast), measured, has_transfers);
+        if is_named {
+            self.history = fast;
+            self.usual = Some(usual);
             self.flows = None;
             self.skip();
             self.recovery = Recovery::default();
         } else {
-            self.history = slow;
+            self.history = past;
+            self.recovery.faster = fast;
         }
+        is_named
     }
 
-    /// Adds the incidents of the time before `since`, job time, which the faster one after it shows; returns
-    /// true if there are some.
+    /// Adds the incidents of the time before `since`, job time, that the healthy time after it shows. Returns
+    /// whether there are some, and the healthy time.
     fn judge_backwards(
         &mut self,
         (slow, since): (&History, f64),
-        (fast, usual): (History, Usual),
+        (usual, healthy): (&Usual, History),
         measured: &Measured,
         has_transfers: bool,
-    ) -> bool {
+    ) -> (bool, History) {
         let mut again = Self::new(self.rule, self.source);
-        again.history = fast;
+        again.history = healthy;
         for mut earlier in slow.before(since) {
             earlier.until = mirrored(earlier.until - earlier.seconds, since);
             earlier.node_of.clone_from(&measured.node_of);
             earlier.living = measured.living;
             if let Some(mut loss) = usual.loss(&earlier.paces) {
                 loss.seconds = earlier.seconds;
-                again.judge_loss(&earlier, loss, &usual, has_transfers);
+                again.judge_loss(&earlier, loss, usual, has_transfers);
             }
         }
-        self.incidents
-            .add_ended(again.incidents, since, measured.until)
+        let is_named = self
+            .incidents
+            .add_ended(again.incidents, since, measured.until);
+        (is_named, again.history)
     }
 }
