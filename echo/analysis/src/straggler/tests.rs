@@ -127,19 +127,19 @@ fn the_order_in_which_the_ranks_of_a_mesh_are_received_changes_nothing() {
     assert_eq!(incidents(&by_rank), found);
 }
 
-/// Incidents of a job of four ranks, from the length of each second's work, seconds, and how long each rank waits
-/// in it, milliseconds.
+/// Incidents of a job of four ranks, from the length of each second's work and how long each rank waits in it,
+/// milliseconds.
 fn incidents(
     seconds: u64,
-    work: impl Fn(u64) -> (f64, [f64; 4]),
+    work: impl Fn(u64) -> (i64, [f64; 4]),
 ) -> Vec<super::incident::Incident> {
     let mut detector = Detector::default();
     let mut found = std::collections::BTreeMap::new();
-    let mut end_s = 0.0;
+    let mut end_ms = 0;
     for second in 0..seconds {
-        let (length_s, waits) = work(second);
-        end_s += length_s;
-        let end = Nanos::new(i64::try_from((end_s * 1e9) as u64).expect("small"));
+        let (length_ms, waits) = work(second);
+        end_ms += length_ms;
+        let end = Nanos::new(1_000_000 * end_ms);
         for (rank, wait_ms) in (0..4).zip(waits) {
             let block = BlockSum {
                 operation: Operation::Collective,
@@ -179,8 +179,8 @@ fn of_rank_2(found: &[super::incident::Incident]) -> &super::incident::Incident 
 #[test]
 fn a_rank_that_was_late_from_the_first_step_on_is_named_once_the_job_is_faster_without_it() {
     let found = incidents(60, |second| match second {
-        0..40 => (1.5, waits_for(2, 500.0)),
-        _ => (1.0, [0.0; 4]),
+        0..40 => (1_500, waits_for(2, 500.0)),
+        _ => (1_000, [0.0; 4]),
     });
     let incident = of_rank_2(&found);
     assert!(incident.is_closed && incident.until < incident.known);
@@ -192,8 +192,8 @@ fn a_rank_that_was_late_from_the_first_step_on_is_named_once_the_job_is_faster_w
 #[test]
 fn a_rank_that_was_named_without_a_past_is_priced_for_all_of_its_time_once_it_is_late_no_more() {
     let found = incidents(940, |second| match second {
-        0..900 => (3.0, waits_for(2, 2_000.0)),
-        _ => (1.0, [0.0; 4]),
+        0..900 => (3_000, waits_for(2, 2_000.0)),
+        _ => (1_000, [0.0; 4]),
     });
     let incident = of_rank_2(&found);
     assert!(incident.is_closed, "{incident:?}");
@@ -206,12 +206,12 @@ fn a_rank_that_was_named_without_a_past_is_priced_for_all_of_its_time_once_it_is
 fn a_job_whose_ranks_were_all_slow_at_first_names_none_once_it_is_faster() {
     let found = incidents(60, |second| {
         let latest = (second % 4) as usize;
-        let (length_s, wait_ms) = if second < 40 {
-            (1.5, 600.0)
+        let (length_ms, wait_ms) = if second < 40 {
+            (1_500, 600.0)
         } else {
-            (1.0, 300.0)
+            (1_000, 300.0)
         };
-        (length_s, waits_for(latest, wait_ms))
+        (length_ms, waits_for(latest, wait_ms))
     });
     assert_eq!(found, []);
 }
@@ -220,8 +220,8 @@ fn a_job_whose_ranks_were_all_slow_at_first_names_none_once_it_is_faster() {
 fn a_healthy_job_that_is_faster_for_a_while_names_no_rank() {
     // Rank 1 has a little more to do, except for a while.
     let found = incidents(400, |second| match second {
-        300..312 => (0.8, [0.0; 4]),
-        _ => (1.0, waits_for(1, 100.0)),
+        300..312 => (800, [0.0; 4]),
+        _ => (1_000, waits_for(1, 100.0)),
     });
     assert_eq!(found, []);
 }
