@@ -108,8 +108,10 @@ impl Stragglers {
         let mut output = DetectorOutput::default();
         for name in clusters {
             if let Some(cluster) = self.clusters.get_mut(name) {
-                output.append(cluster.advance(name, iterations, now));
+                let mut found = cluster.advance(name, iterations, now);
                 self.carried.hand_over(|known| cluster.adopt(known));
+                self.carried.remove_repeated(&mut found);
+                output.append(found);
             }
         }
         output

@@ -33,6 +33,10 @@ const LATEST_S: f64 = 60.0;
 /// varies would otherwise keep the past of its first seconds.
 const MAX_HELD_S: f64 = 20.0;
 
+/// Time that was slow at least, seconds, and time that was not, as a share of it, if the past as a whole was.
+const LEAST_SLOW_S: f64 = 20.0;
+const MOST_OTHER: f64 = 0.1;
+
 /// Healthy past of a job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct History {
@@ -132,24 +136,16 @@ impl History {
         self.entries.iter().chain(&self.part)
     }
 
-    /// End of the latest entry, job time, seconds.
-    pub(super) fn until(&self) -> f64 {
-        self.all().next_back().map_or(0.0, |entry| entry.until)
-    }
-
-    /// Time that the past before an instant covers, seconds.
-    pub(super) fn seconds_before(&self, until: f64) -> f64 {
-        let before = self.all().take_while(|one| one.until <= until);
-        before.map(|entry| entry.seconds).sum()
-    }
-
-    /// Returns true if more than this share was lost in each entry before an instant.
+    /// Returns true if more than this share was lost in nearly all of the time before an instant, and that is
+    /// long enough: while a job starts, one rank often has more to do.
     pub(super) fn is_slower_than(&self, usual: &Usual, share: f64, until: f64) -> bool {
-        let mut before = self.all().take_while(|one| one.until <= until);
-        before.all(|entry| {
+        let (mut slow_s, mut other_s) = (0.0, 0.0);
+        for entry in self.all().take_while(|one| one.until <= until) {
             let paces: Vec<(usize, Pace)> = entry.paces.iter().map(|(c, p)| (*c, *p)).collect();
-            usual.loss(&paces).is_some_and(|loss| loss.share > share)
-        })
+            let is_slow = usual.loss(&paces).is_some_and(|loss| loss.share > share);
+            *(if is_slow { &mut slow_s } else { &mut other_s }) += entry.seconds;
+        }
+        slow_s >= LEAST_SLOW_S && other_s <= MOST_OTHER * slow_s
     }
 
     /// The evaluations that ended before an instant, job time, latest first; neighbours may be merged.

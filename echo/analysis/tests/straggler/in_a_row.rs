@@ -128,6 +128,36 @@ fn a_late_host_of_a_job_that_synchronises_each_step_is_told_from_a_late_gpu() {
     }
 }
 
+/// Rank that was slow for the first 40 s of a job, GPU time lost, and the largest error of its cost.
+const FROM_THE_FIRST_STEP: [(&str, u32, f64, f64); 4] = [
+    // Peers wait for the same rank for two thirds of the time afterwards, too.
+    ("ddp-first-step", 1, 22.7, 0.15),
+    ("fsdp-first-step", 0, 59.1, 0.15),
+    // The peer waits in a part of the evaluations only, and the others are nobody's.
+    ("hf-first-step", 1, 45.8, 0.45),
+    ("localsgd-first-step", 0, 29.4, 0.15),
+];
+
+#[test]
+fn a_rank_that_was_slow_from_the_first_step_on_is_named_and_priced_when_it_is_not_any_more() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/straggler");
+    for (name, rank, lost_gpu_s, most) in FROM_THE_FIRST_STEP {
+        let recording = Recording::read(&folder.join(format!("{name}.gz")));
+        for recording in [recording.clone(), recording.in_blocks_of(1.0)] {
+            let incidents = play(&recording, Rule::default());
+            let shown = Shown(&incidents).to_string();
+            assert_eq!(
+                score(&incidents, Truth::Rank(rank)),
+                Score::Right,
+                "{shown}"
+            );
+            assert!(incidents[0].is_closed, "{name}: {shown}");
+            let error = cost(&incidents, f64::INFINITY) / lost_gpu_s - 1.0;
+            assert!(error.abs() <= most, "{name}: {error:+.2} of {shown}");
+        }
+    }
+}
+
 /// The queues were never empty before the first fault, so their lengths were not known.
 #[test]
 fn a_pipeline_that_began_before_its_agents_is_judged_like_any_other() {

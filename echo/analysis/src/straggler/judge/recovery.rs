@@ -7,10 +7,7 @@ use crate::straggler::history::History;
 use crate::straggler::measure::Measured;
 use crate::straggler::usual::Usual;
 
-/// Time that was slow, at least, seconds: while a job starts, one rank often has more to do.
-const LEAST_SLOW_S: f64 = 20.0;
-
-/// Least share of the time that was lost in each part of it. Healthy jobs were up to a tenth faster for a while: between
+/// Least share of the time that was lost. Healthy jobs were up to a tenth faster for a while: between
 /// checkpoints, or when the host that happened to be the slowest changed.
 const LEAST_LOSS: f64 = 0.15;
 
@@ -45,34 +42,20 @@ impl Recovery {
 }
 
 impl Judge {
-    /// Judges the time before again once it is followed by one that is healthy or much faster. A rank for
-    /// which the others waited then is named, and its time priced. Returns true if the past is another one
-    /// then, which has this evaluation already.
+    /// Judges the time before again once the job has been much faster for long enough. A rank for which the
+    /// others waited then is named, and its time priced. Returns true if the past is another one then, which
+    /// has this evaluation already.
     pub(super) fn judge_recovery(&mut self, measured: &Measured, has_transfers: bool) -> bool {
-        let Some(usual) = self.usual.clone() else {
+        let is_late = self.incidents.has_late();
+        let slow = if is_late {
+            self.recovery.late.usual(&self.rule)
+        } else {
+            self.usual.clone()
+        };
+        let Some(slow) = slow else {
             return false;
         };
-        if self.incidents.has_late() {
-            if self.alone.is_none() {
-                let late = std::mem::take(&mut self.recovery.late);
-                let fast = std::mem::take(&mut self.history);
-                let since = late.until();
-                let healthy = (&usual, fast);
-                let (is_named, fast) =
-                    self.judge_backwards((&late, since), healthy, measured, has_transfers);
-                self.history = fast;
-                if !is_named {
-                    self.recovery.late = late;
-                }
-            }
-            return false;
-        }
-        self.recovery.add(measured, &usual);
-        self.judge_faster(measured, &usual, has_transfers)
-    }
-
-    /// Names a rank that was late in all of the past, if the job has been much faster for long enough.
-    fn judge_faster(&mut self, measured: &Measured, slow: &Usual, has_transfers: bool) -> bool {
+        self.recovery.add(measured, &slow);
         let Recovery {
             since,
             is_judged,
@@ -86,8 +69,7 @@ impl Judge {
             return false;
         };
         self.recovery.is_judged = true;
-        let is_long = self.history.seconds_before(since) >= LEAST_SLOW_S;
-        if !is_long || !self.history.is_slower_than(&usual, LEAST_LOSS, since) {
+        if !is_late && !self.history.is_slower_than(&usual, LEAST_LOSS, since) {
             return false;
         }
         // A few evaluations tell less of how the pace varies than a long past.
@@ -97,7 +79,8 @@ impl Judge {
             enough_alone_s: usual.enough_alone_s.max(slow.enough_alone_s),
             ..usual.clone()
         };
-        let past = std::mem::take(&mut self.history);
+        let of_late = is_late.then(|| std::mem::take(&mut self.recovery.late));
+        let past = of_late.unwrap_or_else(|| std::mem::take(&mut self.history));
         let fast = std::mem::take(&mut self.recovery.faster);
         let (is_named, fast) =
             self.judge_backwards((&past, since), (&limits, fast), measured, has_transfers);
@@ -108,8 +91,12 @@ impl Judge {
             self.skip();
             self.recovery = Recovery::default();
         } else {
-            self.history = past;
             self.recovery.faster = fast;
+            if is_late {
+                self.recovery.late = past;
+            } else {
+                self.history = past;
+            }
         }
         is_named
     }
