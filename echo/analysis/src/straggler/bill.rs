@@ -85,6 +85,23 @@ impl Bill {
         }
     }
 
+    /// The part of it before an instant.
+    pub(super) fn before(&self, until: f64) -> Self {
+        let entries = self.entries.iter().filter(|entry| entry.from < until);
+        let before = entries.map(|entry| {
+            let to = entry.to.min(until);
+            let kept = (to - entry.from) / (entry.to - entry.from);
+            Entry {
+                to,
+                gpu_s: kept * entry.gpu_s,
+                ..*entry
+            }
+        });
+        Self {
+            entries: before.collect(),
+        }
+    }
+
     /// The same before an instant as it is after it, and the other way round.
     pub(super) fn mirrored(&self, at: f64) -> Self {
         let mirrored = self.entries.iter().rev().map(|entry| Entry {

@@ -38,7 +38,7 @@ const LEAST_SLOW_S: f64 = 20.0;
 const MOST_OTHER: f64 = 0.1;
 
 /// Healthy past of a job.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct History {
     entries: VecDeque<Entry>,
     part: Option<Entry>,
@@ -122,6 +122,7 @@ impl History {
     /// Adds the past of another time.
     pub(super) fn join(&mut self, other: Self) {
         let own = std::mem::take(self);
+        self.entry_s = own.entry_s.max(other.entry_s);
         let all = [own, other].into_iter();
         let all = all.flat_map(|past| past.entries.into_iter().chain(past.part));
         let mut all: Vec<Entry> = all.collect();

@@ -149,10 +149,12 @@ impl Judge {
         if alone.has_no_past(rule) && is_late {
             let entry = alone.bill(measured, rule);
             self.incidents.late_without_past(subject, entry);
-            // What was learned so far was the late rank's time.
-            let past = std::mem::take(&mut self.history);
-            self.recovery.late.join(past);
-            self.usual = None;
+            if self.history.len() > 0 {
+                // What was learned so far was the late rank's time.
+                let past = std::mem::take(&mut self.history);
+                self.recovery.late.join(past);
+                self.usual = None;
+            }
         }
     }
 

@@ -236,8 +236,10 @@ impl OpenIncidents {
                     // As much was lost in time that is too long ago for the past.
                     let loss = |bill: &Bill| bill.median(|entry| entry.loss);
                     let ratio = loss(&state.bill) / loss(&late.bill).max(f64::MIN_POSITIVE);
+                    state
+                        .bill
+                        .absorb(late.bill.scaled(ratio).before(state.since));
                     state.since = state.since.min(late.since);
-                    state.bill.absorb(late.bill.scaled(ratio));
                     (late.number, late.known)
                 }
                 None => (self.number(), now),
