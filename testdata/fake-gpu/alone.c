@@ -1,11 +1,11 @@
 // One process that uses a GPU alone, without NCCL.
 //
-//   alone CALLS GATE [KIND:MS [FROM [FILE]]]
+//   alone CALLS GATE [KIND:MS [FROM [FILE [PAUSE_US]]]]
 //
 // When the file GATE is there, it allocates CALLS times, each time for 20 to 1010 microseconds, copies and launches, and
 // measures each allocation itself. Prints `CALLS P50 P95 P99 LONGEST`, the durations of the allocations in nanoseconds.
 // With a delay (`delay.h`), it computes for 2 ms and waits for the GPU CALLS times instead, and is delayed each time, once the
-// file FROM is there if it is given. FILE is what the delay reads.
+// file FROM is there if it is given; before, it pauses for 1 ms, or PAUSE_US. FILE is what the delay reads.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -43,7 +43,8 @@ static void *find(void *library, const char *name)
 	return symbol;
 }
 
-static int run_delayed(int calls, const char *text, const char *from, const char *file, int (*synchronize)(void *))
+static int run_delayed(int calls, const char *text, const char *from, const char *file, int pause_us,
+		       int (*synchronize)(void *))
 {
 	struct delay delay = {.file = file}, computing = {.kind = "spin", .ms = 2};
 	if (sscanf(text, "%15[a-z]:%lf", delay.kind, &delay.ms) != 2 || delay_open(&delay))
@@ -54,7 +55,7 @@ static int run_delayed(int calls, const char *text, const char *from, const char
 		if (!from || !access(from, F_OK))
 			delay_step(&delay);
 		else
-			usleep(5000);
+			usleep(pause_us);
 	}
 	return 0;
 }
@@ -84,6 +85,7 @@ int main(int argc, char **argv)
 		usleep(1000);
 	if (argc > 3)
 		return run_delayed(calls, argv[3], argc > 4 ? argv[4] : NULL, argc > 5 ? argv[5] : NULL,
+				   argc > 6 ? atoi(argv[6]) : 1000,
 				   (int (*)(void *))find(cudart, "cudaStreamSynchronize"));
 	for (int call = 0; call < calls; call++) {
 		// An odd step, so that short and long calls alternate.

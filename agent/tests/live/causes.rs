@@ -141,7 +141,9 @@ fn each_wait_that_begins_in_a_process_without_a_rank_is_explained_and_none_befor
             "page_faults" => group.wrapper(),
             _ => with_priority(-15),
         };
-        delayed_alone(&gpu, &wrapper, &[delay, path(&from), path(&data)])
+        // Five that pause for a millisecond would keep two CPUs busy.
+        let delay = [delay, path(&from), path(&data), "5000"];
+        delayed_alone(&gpu, &wrapper, &delay)
     });
     let mut waits: BTreeMap<u64, _> = jobs
         .iter()

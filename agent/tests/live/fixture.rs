@@ -9,7 +9,6 @@ use fleet_agent_core::event::{CallKind, CommInit, Event, Operation};
 use fleet_agent_sources::live::{EVIDENCE_INTERVAL, Live, Stop};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::{CountOptions, Detail, RESCAN, Watch, WatchSettings};
-use rustix::process::setpriority_process;
 use tempfile::TempDir;
 
 use crate::job::{Job, wait_for};
@@ -29,8 +28,6 @@ impl Gpu {
     pub(crate) fn new() -> Self {
         let alone = File::create(std::env::temp_dir().join("fleet-agent-live-tests.lock")).unwrap();
         alone.lock().unwrap();
-        // All others wait for these tests, so they take the CPU first, with the processes that they start.
-        setpriority_process(None, -5).unwrap();
         let dir = tempfile::tempdir().unwrap();
         stand_ins::install(dir.path());
         Self { dir, _alone: alone }

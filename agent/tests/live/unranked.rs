@@ -26,7 +26,7 @@ fn a_lock_of_a_process_without_a_rank_is_named_by_echo_with_the_stack_at_which_i
     wait_for("reports of the process", || {
         let calls = ask("fleet.host.get_trace_stats");
         let waits = calls["functions"][0]["n_calls"].as_u64();
-        if waits > Some(400) {
+        if waits > Some(1_000) {
             Ok(())
         } else {
             Err(calls.to_string())
