@@ -78,7 +78,8 @@
 //!
 //! Constant time per block. Per evaluation (2 s), time proportional to the slots of all
 //! communicators. Memory: 40 bytes per rank of an open block, 8 bytes per slot and window, at most
-//! 64 x 20 bytes per rank for the past (17 minutes). A job of 10,240 ranks in three communicators
+//! 64 x 20 bytes per rank for the past (17 minutes), and as much for the time of a rank that is late without
+//! a past. A job of 10,240 ranks in three communicators
 //! each took 22 MB after two minutes, and 0.4 microseconds per block on a machine of two
 //! cores (the ignored test `scale`).
 //!

@@ -133,7 +133,7 @@ const FROM_THE_FIRST_STEP: [(&str, u32, f64, f64); 4] = [
     // Peers wait for the same rank for two thirds of the time afterwards, too.
     ("ddp-first-step", 1, 22.7, 0.15),
     ("fsdp-first-step", 0, 59.1, 0.15),
-    // The peer waits in a part of the evaluations only, and the others are nobody's.
+    // A part of its cost is missing; why is not known.
     ("hf-first-step", 1, 45.8, 0.45),
     ("localsgd-first-step", 0, 29.4, 0.15),
 ];
