@@ -25,7 +25,7 @@ mod worker_lines;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::event::{Event, Process};
+use crate::event::{Call, CallKind, Event, Process};
 pub use crate::explain::cause::Cause;
 pub use crate::explain::chain::{CausalChain, Reference, Severity};
 use crate::explain::lost_time::lost_ns;
@@ -74,8 +74,16 @@ impl Explainer {
             Event::Started(started) => {
                 self.add_process(started.process, ts_ns);
                 if let Some(state) = self.state(started.process.pid, ts_ns) {
-                    state.job.clone_from(&started.labels.job);
+                    state.job.name.clone_from(&started.labels.job);
                 }
+            }
+            Event::Call(Call { pid, kind, .. }) | Event::Returned(Call { pid, kind, .. }) => {
+                if let CallKind::CommInit(init) = kind {
+                    self.add_comm(*pid, ts_ns, (init.unique_id, init.nranks));
+                }
+            }
+            Event::CommState(state) => {
+                self.add_comm(state.pid, ts_ns, (state.comm_id, state.nranks));
             }
             Event::Ended(ended) => {
                 self.processes.remove(&ended.pid);
@@ -133,6 +141,12 @@ impl Explainer {
             reports.extend(state.close(*pid, now_ns, &own, &peers));
         }
         reports
+    }
+
+    fn add_comm(&mut self, pid: u32, ts_ns: u64, (hash, nranks): (u64, u32)) {
+        if let Some(state) = self.state(pid, ts_ns) {
+            state.job.add_comm(hash, nranks, state.process.as_ref());
+        }
     }
 
     fn state(&mut self, pid: u32, ts_ns: u64) -> Option<&mut ProcessState> {

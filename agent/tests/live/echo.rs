@@ -253,7 +253,11 @@ fn a_killed_rank_is_named_by_echo_though_its_job_ends_at_once() {
 fn a_slow_gpu_is_named_by_echo_through_a_probe_in_the_plugin() {
     let gpu = Gpu::new();
     let plugin = gpu.plugin("libfleet_nccl_profiler.so");
-    slow_gpu_is_named(&gpu, &[("NCCL_PROFILER_PLUGIN", plugin)], &["--pin=none"]);
+    slow_gpu_is_named(
+        &gpu,
+        &[("NCCL_PROFILER_PLUGIN", plugin)],
+        &["--pin=none", "--block-ops=64"],
+    );
 }
 
 #[test]
@@ -268,19 +272,19 @@ fn a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe() {
         ("NCCL_PROFILER_PLUGIN", plugin),
         ("FLEET_NCCL_SOCKET", socket),
     ];
-    slow_gpu_is_named(&gpu, &environment, &["--pin=none", &flag]);
+    slow_gpu_is_named(&gpu, &environment, &["--pin=none", "--block-ops=64", &flag]);
 }
 
 #[test]
 #[needs(PROBES, ECHO)]
 fn the_rank_whose_gpu_is_in_no_operation_is_named_though_all_ranks_wait() {
     let gpu = Gpu::new();
-    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &["--hang-after", "6s"]);
+    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &["--hang-after", "2s"]);
     let mut running = reporting(&echo, &["--pin=none"]);
     let plugin = gpu.plugin("libfleet_nccl_profiler.so");
     let environment = [("NCCL_PROFILER_PLUGIN", plugin)];
     let end = format!("end={}", gpu.gate("end").display());
-    let arguments = ["step=4", "compute=50", "gpu=2:600000:1000:1001", &end];
+    let arguments = ["step=4", "compute=50", "gpu=2:600000:250:251", &end];
     let job = gpu.job_in(&environment, Linking::Dynamic, (4, 0), &arguments);
     running.follow(&gpu, &job);
     let condition = wait_for("the hang", || {
@@ -300,13 +304,13 @@ fn the_rank_whose_gpu_is_in_no_operation_is_named_though_all_ranks_wait() {
     running.stop();
 }
 
-/// The GPU of rank 2 has more work than its peers' after ten seconds, the healthy past that Echo
+/// The GPU of rank 2 has more work than its peers' after six seconds, the healthy past that Echo
 /// needs, and no host waits longer than the others. The driver lists a neighbour on that GPU.
 fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str]) {
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = report_by(agent_with_nvml(gpu), &echo, flags);
     let end = format!("end={}", gpu.gate("end").display());
-    let options = ["step=4", "compute=50", "gpu=2:8:2500:1000000000", &end];
+    let options = ["step=4", "compute=50", "gpu=2:8:1500:1000000000", &end];
     let job = gpu.job_in(environment, Linking::Dynamic, (4, 0), &options);
     let neighbour = Neighbour::start();
     neighbour.computes_beside(gpu, &job, 2);

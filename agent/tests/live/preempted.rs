@@ -14,7 +14,7 @@ use crate::{ECHO, PROBES};
 /// Counter of the job's calls, on four ranks of nine calls per step.
 const CALLS: &str = "fleet_agent_events_total{source=\"calls\"}";
 /// Calls after which Echo knows the job in health.
-const HEALTHY_CALLS: u64 = 60_000;
+const HEALTHY_CALLS: u64 = 36_000;
 /// Most calls of the late job until the task is named: 700 steps, which take 20 ms and more.
 const LATE_CALLS: u64 = 25_000;
 

@@ -46,7 +46,7 @@ import time
 cuda = ctypes.CDLL('libcudart.so.13')
 nccl = ctypes.CDLL('libnccl.so.2')
 rank = int(os.environ['RANK'])
-late = int(sys.argv[1])
+is_late = sys.argv[1] == str(rank)
 cause = sys.argv[3]
 
 class UniqueId(ctypes.Structure):
@@ -68,9 +68,9 @@ def capture():
 
 def step(number):
     for _ in range(5):
-        if rank == late and cause == 'sleep':
+        if is_late and cause == 'sleep':
             sample()
-    if rank == late and cause == 'graph' and number % 2 == 0:
+    if is_late and cause == 'graph' and number % 2 == 0:
         capture()
     nccl.ncclAllReduce(None, None, ctypes.c_size_t(1000), 7, 0, comm, None)
     cuda.cudaStreamSynchronize(None)
@@ -163,33 +163,25 @@ const ENOUGH: usize = 5;
 
 #[test]
 #[needs(PROBES)]
-fn of_two_ranks_the_one_that_sleeps_is_explained_with_its_line() {
+fn of_two_ranks_the_one_that_sleeps_is_explained_with_its_line_and_none_of_a_job_beside_them() {
     let gpu = Gpu::new();
-    for late in [None, Some(1)] {
-        let (late_rank, job) = (late.unwrap_or(9).to_string(), format!("job {late:?}"));
-        let arguments = [late_rank.as_str(), job.as_str(), "sleep"];
-        let job = start(&gpu, RANK, 2, &arguments);
-        let pids = job.pids();
-        let live = Watching::start(&["trace", LONG_PERIOD]);
-        let mut n_reports = 0;
-        let own_code = live.find("a line or none", |report| {
-            let found = chain(&report, "own_code").cloned();
-            if report["pid"] == pids[0] {
-                assert_eq!(found, None, "{report:#}");
-            }
-            if report["pid"] != pids[1] {
-                return None;
-            }
-            n_reports += 1;
-            let is_enough = found.is_some() || late.is_none() && n_reports == ENOUGH;
-            is_enough.then_some(found)
-        });
-        live.stop();
-        assert_eq!(own_code.is_some(), late.is_some(), "{own_code:#?}");
-        if let Some(chain) = own_code {
-            assert_line(&chain, "train.py:20 in sample()");
+    let late = start(&gpu, RANK, 2, &["1", "late", "sleep"]);
+    let healthy = start(&gpu, RANK, 2, &["none", "healthy", "sleep"]);
+    let (late_pid, healthy_pid) = (late.pids()[1], healthy.pids()[1]);
+    let live = Watching::start(&["trace", LONG_PERIOD]);
+    let (mut own_code, mut n_healthy) = (None, 0);
+    let found = live.find("a line of one rank", |report| {
+        let found = chain(&report, "own_code");
+        if report["pid"] == late_pid {
+            own_code = own_code.take().or(found.cloned());
+        } else {
+            assert_eq!(found, None, "{report:#}");
+            n_healthy += usize::from(report["pid"] == healthy_pid);
         }
-    }
+        own_code.clone().filter(|_| n_healthy >= ENOUGH)
+    });
+    live.stop();
+    assert_line(&found, "train.py:20 in sample()");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn a_slow_rank_is_named_and_sampled_and_its_host_is_unhealthy_and_unknown_withou
     let flag = format!("--health-socket={}", socket.display());
     let flags = ["--pin=none", "--stack-time=2s", flag.as_str()];
     let mut running = reporting(&echo, &flags);
-    let job = job(&gpu, "slow=2:8:2500:1000000000");
+    let job = job(&gpu, "slow=2:8:1500:1000000000");
     running.follow(&gpu, &job);
     echo.wait_for_outlier(
         &json!({"node_id": "node-7", "rank": 2, "role": "culprit", "source": "host"}),
@@ -104,11 +104,11 @@ fn the_rank_that_a_job_hangs_for_is_sampled_and_captured_and_its_host_is_unhealt
     let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
     let of_hangs = ACTIONS.replace("[host, device, inconclusive]", "[hang]");
     fs::write(&actions, of_hangs).unwrap();
-    let flags = ["--actions", actions.to_str().unwrap(), "--hang-after", "6s"];
+    let flags = ["--actions", actions.to_str().unwrap(), "--hang-after", "2s"];
     let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
     let flag = format!("--health-socket={}", socket.display());
     let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s", &flag]);
-    let job = job(&gpu, "slow=2:600000:1000:1001");
+    let job = job(&gpu, "slow=2:600000:250:251");
     running.follow(&gpu, &job);
     wait_until_unhealthy(&socket);
     running.wait_for_log("where a process spends its time");

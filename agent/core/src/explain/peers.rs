@@ -1,15 +1,44 @@
 //! Comparison of a process with the other ranks of its job on this host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::event::Process;
 use crate::explain::cause::Cause;
 use crate::explain::own_code::LineShares;
 use crate::explain::recapture::Graphs;
 use crate::explain::worker_lines::WorkerLines;
 use crate::statistics::median;
 
-/// Job of a process, by which it has peers; `None` for a process without a rank.
-pub(super) type PeerKey = Option<(u32, Option<String>)>;
+/// Largest number of communicators by which the job of a process is known.
+const MAX_COMMS: usize = 16;
+
+/// Job of a process.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ProcessJob {
+    /// Name from the launcher, which most launchers do not set.
+    pub(super) name: Option<String>,
+    /// Hashes of the communicators of all ranks, which tell apart jobs of one size on one host.
+    comms: BTreeSet<u64>,
+}
+
+impl ProcessJob {
+    /// Adds a communicator of a process, if all ranks are in it.
+    pub(super) fn add_comm(&mut self, hash: u64, nranks: u32, process: Option<&Process>) {
+        let is_of_all = process.is_some_and(|process| process.world_size == nranks);
+        if is_of_all && self.comms.len() < MAX_COMMS {
+            self.comms.insert(hash);
+        }
+    }
+
+    /// Returns whether two processes are of one job, as far as is known.
+    fn is_that_of(&self, other: &Self) -> bool {
+        let is_known = !self.comms.is_empty() && !other.comms.is_empty();
+        self.name == other.name && !(is_known && self.comms.is_disjoint(&other.comms))
+    }
+}
+
+/// Job by which a process has peers, with its number of ranks; `None` for a process without a rank.
+pub(super) type PeerKey = Option<(u32, ProcessJob)>;
 
 /// What is compared between processes.
 #[derive(Debug, Clone, Default)]
@@ -32,9 +61,15 @@ pub(super) struct Peers<'a>(Vec<&'a Shares>);
 impl<'a> Peers<'a> {
     /// Finds the peers of a process.
     pub(super) fn new(key: &PeerKey, pid: u32, shares: &'a BTreeMap<u32, Shares>) -> Self {
-        let is_peer = |(other, own): &(&u32, &Shares)| **other != pid && own.key == *key;
+        let is_peer = |(other, own): &(&u32, &Shares)| {
+            let keys = key.as_ref().zip(own.key.as_ref());
+            let is_same = keys.is_some_and(|((ranks, job), (other_ranks, other_job))| {
+                ranks == other_ranks && job.is_that_of(other_job)
+            });
+            **other != pid && is_same
+        };
         let others = shares.iter().filter(is_peer).map(|(_, own)| own);
-        Self(others.filter(|_| key.is_some()).collect())
+        Self(others.collect())
     }
 
     pub(super) fn lines(&self) -> Vec<&'a LineShares> {

@@ -10,7 +10,7 @@ use crate::explain::observation::Observation;
 use crate::explain::own_code::{LineHistory, LineShares, OwnLine};
 use crate::explain::own_program::{PerCall, ProgramPast};
 use crate::explain::past::Past;
-use crate::explain::peers::{PeerKey, Peers, Shares};
+use crate::explain::peers::{PeerKey, Peers, ProcessJob, Shares};
 use crate::explain::place::{Place, is_mostly_in_gpu_library, program_samples, waits};
 use crate::explain::report::ProcessReport;
 use crate::explain::thresholds::{required_periods, stands_out};
@@ -19,7 +19,7 @@ use crate::explain::thresholds::{required_periods, stands_out};
 #[derive(Debug, Default)]
 pub(super) struct ProcessState {
     pub(super) process: Option<Process>,
-    pub(super) job: Option<String>,
+    pub(super) job: ProcessJob,
     pub(super) opened_ns: u64,
     pub(super) seen: Observation,
     past: Past,

@@ -1,6 +1,7 @@
 //! Lines of a rank's own program.
 
 use super::*;
+use crate::event::{Call, CallKind, CommInit};
 
 /// Stack in a function of a library, called at a line.
 fn native_stack(pid: u32, ts_ns: u64, module: &str, line: u32, samples: u64) -> Event {
@@ -317,4 +318,48 @@ fn a_line_of_an_eighth_of_the_time_is_named_within_half_a_minute() {
         });
         assert!(is_named);
     }
+}
+
+/// Rank joining a communicator of all ranks of its job.
+fn joins(pid: u32, nranks: u32, unique_id: u64) -> Event {
+    let init = CommInit {
+        nranks,
+        rank: pid % nranks,
+        unique_id,
+        comm: None,
+    };
+    Event::Call(Call {
+        ts_ns: 1,
+        dur_ns: 0,
+        pid,
+        tid: pid,
+        kind: CallKind::CommInit(init),
+    })
+}
+
+#[test]
+fn ranks_of_two_jobs_of_one_size_and_without_a_name_are_not_compared() {
+    // Two jobs of two ranks each, whose programs have other lines.
+    let events = |pid: u32, ts_ns: u64| {
+        let line = 17 + pid / 2;
+        vec![native_stack(pid, ts_ns, "/lib/libc.so.6", line, 180)]
+    };
+    let causes_of = |comms: [u64; 2]| {
+        let mut ranks = Ranks::new(4);
+        for pid in 0..4 {
+            let process = Process {
+                pid,
+                rank: pid % 2,
+                world_size: 2,
+            };
+            ranks.explainer.add_process(process, 0);
+            let comm = if pid < 2 { comms[0] } else { comms[1] };
+            ranks.explainer.on_event(&joins(pid, 2, comm));
+        }
+        let reports = ranks.periods(3, events);
+        reports.iter().flat_map(causes).collect::<Vec<Cause>>()
+    };
+    assert_eq!(causes_of([1, 2]), []);
+    // As ranks of one job they would be different.
+    assert_eq!(causes_of([1, 1]), [Cause::OwnCode; 4]);
 }
