@@ -218,7 +218,7 @@ static __always_inline void add_to_sum(u32 tgid, u32 op, u64 bytes)
 }
 
 /* Counts a call that has returned. */
-static __always_inline void add_duration(u32 tgid, u32 op, u64 bytes, u64 duration_ns)
+static __always_inline void add_duration(u32 tgid, u32 op, u64 bytes, u64 duration_ns, bool interrupted)
 {
 	struct sum_key key = {.tgid = tgid, .op = op};
 	struct durations *calls = bpf_map_lookup_elem(&durations, &key);
@@ -235,6 +235,8 @@ static __always_inline void add_duration(u32 tgid, u32 op, u64 bytes, u64 durati
 	__sync_fetch_and_add(&calls->total_ns, duration_ns);
 	if (bytes)
 		__sync_fetch_and_add(&calls->bytes, bytes);
+	if (interrupted)
+		__sync_fetch_and_add(&calls->interrupted, 1);
 	/* Of two calls that return at the same time the shorter one may win, which is harmless. */
 	if (duration_ns > calls->longest_ns)
 		calls->longest_ns = duration_ns;
@@ -348,6 +350,15 @@ static __always_inline void follow_thread(u64 pid_tgid, bool waits)
 		count_loss(LOSS_THREADS);
 }
 
+/* Returns how often a thread was preempted. */
+static __always_inline u32 preemptions_of(u64 pid_tgid)
+{
+	u32 tid = pid_tgid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	return thread ? thread->preemptions : 0;
+}
+
 static __always_inline u64 child_id(struct comm *parent, struct call *call)
 {
 	u32 nth = __sync_fetch_and_add(&parent->splits, 1);
@@ -455,6 +466,8 @@ static __always_inline int enter(struct pt_regs *regs)
 	if (flags & (FLAG_SIZE_PACKED | FLAG_SIZE_APART | FLAG_SIZE_BEHIND))
 		sample_launch(regs, tgid, flags);
 
+	if (follows_threads)
+		call.preemptions = preemptions_of(pid_tgid);
 	call.entered_ns = bpf_ktime_get_ns();
 	call.comm = argument(regs, COOKIE_PLACE(cookie, PLACE_COMM));
 	call.handle = argument(regs, COOKIE_PLACE(cookie, PLACE_HANDLE));
@@ -528,6 +541,7 @@ static __always_inline int leave(struct pt_regs *regs)
 	struct call_key key = {.pid_tgid = pid_tgid, .class = COOKIE_CLASS(cookie)};
 	struct call *call = bpf_map_lookup_elem(&in_flight, &key);
 	u64 duration_ns, comm;
+	bool interrupted;
 	u32 kind;
 
 	if (!call || call->cookie != cookie)
@@ -535,8 +549,9 @@ static __always_inline int leave(struct pt_regs *regs)
 	duration_ns = bpf_ktime_get_ns() - call->entered_ns;
 	/* Only runtime and driver have calls with a size in bytes, and a direction. */
 	kind = flags & FLAG_RUNTIME ? call->kind & 0xff : 0;
+	interrupted = follows_threads && preemptions_of(pid_tgid) != call->preemptions;
 	add_duration(pid_tgid >> 32, COOKIE_OP(cookie) | kind << 8,
-		     flags & FLAG_RUNTIME && !(u32)RESULT(regs) ? call->count : 0, duration_ns);
+		     flags & FLAG_RUNTIME && !(u32)RESULT(regs) ? call->count : 0, duration_ns, interrupted);
 	comm = call->comm;
 	if (flags & FLAG_MAKES_COMM)
 		comm = read_new_comm(pid_tgid >> 32, call, RESULT(regs));

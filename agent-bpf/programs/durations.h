@@ -19,6 +19,7 @@ struct durations {
 	u64 bytes;
 	u64 total_ns;
 	u64 longest_ns;
+	u64 interrupted; /* calls in which the thread was preempted */
 	u32 buckets[BUCKETS];
 };
 

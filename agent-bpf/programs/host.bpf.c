@@ -144,6 +144,14 @@ struct {
 	__type(value, struct delay_sum);
 } delays SEC(".maps");
 
+/* Number of the agent's next reading of the delays: the longest one is that since the last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} reading SEC(".maps");
+
 #define QUEUED 4
 
 /* Traced threads that are runnable on one CPU while another task has it. */
@@ -223,6 +231,8 @@ static __always_inline struct host_sum *sum_of(u32 tgid)
 static __always_inline void add_delay(struct delay_key *key, u64 ns)
 {
 	struct delay_sum *sum = bpf_map_lookup_elem(&delays, key);
+	u32 zero = 0, *now = bpf_map_lookup_elem(&reading, &zero);
+	u32 us = ns / 1000;
 
 	if (!sum) {
 		struct delay_sum zero = {};
@@ -239,6 +249,11 @@ static __always_inline void add_delay(struct delay_key *key, u64 ns)
 	__sync_fetch_and_add(&sum->ns, ns);
 	__sync_fetch_and_add(&sum->count, 1);
 	sum->cpu = bpf_get_smp_processor_id();
+	/* Of two delays that end at the same time the shorter one may win, which is harmless. */
+	if (now && (sum->reading != *now || sum->longest_us < us)) {
+		sum->reading = *now;
+		sum->longest_us = us;
+	}
 }
 
 static __always_inline struct process *process_of(u32 tgid)
@@ -619,6 +634,8 @@ static __always_inline void switched_in(u32 tid, struct thread *thread, u64 now_
 	if (!thread->away_ns)
 		return;
 	sum = sum_of(thread->tgid);
+	if (thread->preempted)
+		thread->preemptions += 1;
 	if (sum && thread->preempted) {
 		sum->preempted_ns += now_ns - thread->away_ns;
 		sum->preemptions += 1;

@@ -90,7 +90,7 @@ struct call {
 	u32 nranks;
 	u32 kind;
 	u32 is_foreign; /* of a process without NCCL: never an event */
-	u32 unused;
+	u32 preemptions; /* of its thread before it */
 };
 
 struct comm_key {
@@ -138,6 +138,8 @@ struct thread {
 	u32 queue;	/* CPU in whose queue it waits, plus one */
 	u16 has_called; /* since it was last blocked */
 	u16 counted;	/* in its process, enum thread_state */
+	u32 preemptions;
+	u32 unused;
 };
 
 enum thread_state { THREAD_NEW, THREAD_AWAKE, THREAD_BLOCKED };
@@ -177,6 +179,8 @@ struct delay_sum {
 	u64 ns;
 	u64 count;
 	u32 cpu; /* the last one */
+	u32 longest_us; /* since the reading with this number */
+	u32 reading;
 	u32 unused;
 };
 

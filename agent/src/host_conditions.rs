@@ -241,6 +241,7 @@ fn neighbours(
         cpu: None,
         ns: time.ns,
         switches: 0,
+        longest_ns: 0,
     });
     Some(others.collect())
 }

@@ -21,6 +21,8 @@ pub struct FunctionHistogram {
     pub total_ns: u64,
     /// Longest duration, nanoseconds.
     pub longest_ns: u64,
+    /// Calls in which the thread was preempted.
+    pub interrupted: u64,
     /// Calls by duration, from bucket [`FIRST_BUCKET`] on. Counts wrap.
     pub buckets: Vec<u32>,
 }
@@ -51,6 +53,7 @@ impl FunctionHistogram {
             bytes: fields.u64()?,
             total_ns: fields.u64()?,
             longest_ns: fields.u64()?,
+            interrupted: fields.u64()?,
             buckets: counts(&mut fields, BUCKETS)?,
         })
     }
@@ -96,19 +99,20 @@ mod tests {
 
     #[test]
     fn a_histogram_is_read_with_its_sums() {
-        let mut bytes: Vec<u8> = [4096_u64, 3000, 2000]
+        let mut bytes: Vec<u8> = [4096_u64, 3000, 2000, 1]
             .iter()
             .flat_map(|n| n.to_ne_bytes())
             .collect();
         bytes.extend([1_u32, 2].iter().flat_map(|n| n.to_ne_bytes()));
-        bytes.resize(24 + 4 * BUCKETS, 0);
+        bytes.resize(32 + 4 * BUCKETS, 0);
         let key = [7_u32.to_ne_bytes(), 5_u32.to_ne_bytes()].concat();
         let histogram = FunctionHistogram::from_map_entry(&key, &bytes).unwrap();
         assert_eq!(histogram.buckets[..3], [1, 2, 0]);
         let FunctionSum { tgid, op, sum } = histogram.sum();
         assert_eq!((tgid, op, sum.calls, sum.bytes), (7, 5, 3, 4096));
         assert_eq!((sum.total_ns, sum.longest_ns), (3000, 2000));
-        assert_eq!(FunctionHistogram::from_map_entry(&key, &bytes[..471]), None);
+        assert_eq!(histogram.interrupted, 1);
+        assert_eq!(FunctionHistogram::from_map_entry(&key, &bytes[..479]), None);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct DelaySum {
     pub count: u64,
     /// CPU of the last one.
     pub cpu: u32,
+    /// Longest one since the last reading, nanoseconds; 0 without one.
+    pub longest_ns: u64,
 }
 
 /// End of a process.
@@ -107,13 +109,20 @@ impl DelayKey {
 }
 
 impl DelaySum {
-    /// Parses a `struct delay_sum`.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Parses a `struct delay_sum` at the reading with a number.
+    pub(crate) fn parse(bytes: &[u8], reading: u32) -> Option<Self> {
         let mut fields = Fields(bytes);
+        let (ns, count, cpu) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let (longest_us, longest_at) = (u64::from(fields.u32()?), fields.u32()?);
         Some(Self {
-            ns: fields.u64()?,
-            count: fields.u64()?,
-            cpu: fields.u32()?,
+            ns,
+            count,
+            cpu,
+            longest_ns: if longest_at == reading {
+                longest_us * 1_000
+            } else {
+                0
+            },
         })
     }
 }
@@ -129,6 +138,14 @@ fn task_name(bytes: &[u8; TASK_NAME_BYTES]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_delay_of_an_earlier_reading_is_not_repeated() {
+        let mut bytes = [70_000_u64, 9].map(u64::to_ne_bytes).concat();
+        bytes.extend([3_u32, 13, 5, 0].map(u32::to_ne_bytes).concat());
+        let longest_ns = |reading| DelaySum::parse(&bytes, reading).map(|sum| sum.longest_ns);
+        assert_eq!([5, 6].map(longest_ns), [Some(13_000), Some(0)]);
+    }
 
     fn key(kind: u32, name: &[u8]) -> Option<DelayKey> {
         let mut bytes = [7_u32.to_ne_bytes(), kind.to_ne_bytes()].concat();

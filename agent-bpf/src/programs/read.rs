@@ -29,6 +29,7 @@ pub struct Maps {
 pub struct HostMaps {
     sums: MapHandle,
     delays: MapHandle,
+    reading: MapHandle,
     processes: MapHandle,
     tcp_retransmits: MapHandle,
     exits: MapHandle,
@@ -194,6 +195,7 @@ impl HostMaps {
         Ok(Self {
             sums: map(host, "host_sums")?,
             delays: map(host, "delays")?,
+            reading: map(host, "reading")?,
             processes: map(host, "processes")?,
             tcp_retransmits: map(host, "tcp_retransmits")?,
             exits: map(host, "exits")?,
@@ -211,11 +213,20 @@ impl HostMaps {
             .collect()
     }
 
-    /// Returns the delays of each process and kind since tracing began.
+    /// Returns the delays of each process and kind since tracing began, with the longest one since the
+    /// last call.
     pub fn delays(&self) -> Vec<(DelayKey, DelaySum)> {
-        entries(&self.delays)
-            .filter_map(|(key, sum)| Some((DelayKey::parse(&key)?, DelaySum::parse(&sum)?)))
-            .collect()
+        let first = 0_u32.to_ne_bytes();
+        let number = self.reading.lookup(&first, MapFlags::ANY).ok().flatten();
+        let number = number.and_then(|number| Some(u32::from_ne_bytes(*number.first_chunk()?)));
+        let number = number.unwrap_or_default();
+        let delays = entries(&self.delays)
+            .filter_map(|(key, sum)| Some((DelayKey::parse(&key)?, DelaySum::parse(&sum, number)?)))
+            .collect();
+        let next = number.wrapping_add(1).to_ne_bytes();
+        // Otherwise the longest delay is reported again.
+        let _repeated = self.reading.update(&first, &next, MapFlags::ANY);
+        delays
     }
 
     /// Removes delays, so that their entries can be used again.

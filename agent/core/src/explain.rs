@@ -31,7 +31,7 @@ pub use crate::explain::chain::{CausalChain, Reference, Severity};
 use crate::explain::lost_time::lost_ns;
 pub use crate::explain::observation::Observation;
 use crate::explain::own_code::LineShares;
-use crate::explain::peers::{Peers, Shares};
+use crate::explain::peers::{CommHash, Peers, Shares};
 pub use crate::explain::place::Place;
 use crate::explain::process_state::ProcessState;
 use crate::explain::recapture::Graphs;
@@ -79,11 +79,13 @@ impl Explainer {
             }
             Event::Call(Call { pid, kind, .. }) | Event::Returned(Call { pid, kind, .. }) => {
                 if let CallKind::CommInit(init) = kind {
-                    self.add_comm(*pid, ts_ns, (init.unique_id, init.nranks));
+                    let hash = CommHash::Call(init.unique_id);
+                    self.add_comm(*pid, ts_ns, (hash, init.nranks));
                 }
             }
             Event::CommState(state) => {
-                self.add_comm(state.pid, ts_ns, (state.comm_id, state.nranks));
+                let hash = CommHash::Memory(state.comm_id);
+                self.add_comm(state.pid, ts_ns, (hash, state.nranks));
             }
             Event::Ended(ended) => {
                 self.processes.remove(&ended.pid);
@@ -143,7 +145,7 @@ impl Explainer {
         reports
     }
 
-    fn add_comm(&mut self, pid: u32, ts_ns: u64, (hash, nranks): (u64, u32)) {
+    fn add_comm(&mut self, pid: u32, ts_ns: u64, (hash, nranks): (CommHash, u32)) {
         if let Some(state) = self.state(pid, ts_ns) {
             state.job.add_comm(hash, nranks, state.process.as_ref());
         }

@@ -1,6 +1,6 @@
 //! Explanations as JSON.
 
-use fleet_agent_core::event::{FunctionDurations, Stack};
+use fleet_agent_core::event::{BlockReason, FunctionDurations, Stack};
 use fleet_agent_core::explain::{CausalChain, Observation, ProcessReport, Reference};
 use fleet_agent_core::signal::millis;
 use serde_json::{Value, json};
@@ -89,6 +89,7 @@ fn calls(seen: &Observation) -> Vec<Value> {
             "p95_ms": percentile(95),
             "p99_ms": percentile(99),
             "max_ms": millis(calls.longest_ns),
+            "interrupted": calls.interrupted,
             "bytes": calls.bytes,
         })
     };
@@ -102,14 +103,18 @@ fn off_cpu(seen: &Observation) -> Value {
         .into_iter()
         .map(|(task, cpu, ns)| json!({ "task": task, "cpu": cpu, "ms": millis(ns) }));
     let blocked = seen.blocked.iter().flatten();
-    let blocked = blocked.map(|(reason, ns)| (reason.name().to_owned(), json!(millis(*ns))));
+    let by_reason =
+        |(reason, ns): (&BlockReason, &u64)| (reason.name().to_owned(), json!(millis(*ns)));
+    let longest = seen.longest_blocked.iter().map(by_reason);
     json!({
         "blocked_ms": threads.map(|sum| millis(sum.off_cpu_ns)),
         "preempted_ms": threads.map(|sum| millis(sum.preempted_ns)),
         "run_queue_ms": threads.and_then(|sum| sum.run_queue_ns).map(millis),
         "preemptions": threads.map(|sum| sum.preemptions),
         "preempted_by": tasks.collect::<Vec<_>>(),
-        "blocked_by_reason_ms": Value::Object(blocked.collect()),
+        "longest_preemption_ms": millis(seen.longest_preemption_ns),
+        "blocked_by_reason_ms": Value::Object(blocked.map(by_reason).collect()),
+        "longest_blocked_by_reason_ms": Value::Object(longest.collect()),
         "cgroup_throttled_ms": seen.cgroup_throttled_ns.map(millis),
         "interrupts_ms": seen.interrupt_ns.map(millis),
     })

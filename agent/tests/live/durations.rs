@@ -1,6 +1,7 @@
 //! Durations of calls of CUDA and HIP: count and percentiles of every function.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::Command;
 
 use fleet_agent_core::event::{
@@ -9,6 +10,7 @@ use fleet_agent_core::event::{
 use fleet_agent_sources::watch::{CountOptions, Detail, WatchSettings};
 
 use crate::PROBES;
+use crate::delays::{Hog, pinned_to, start};
 use crate::fixture::{Gpu, Linking, Observer, agent, settings};
 use crate::job::{Job, wait_for};
 use crate::running::Running;
@@ -83,6 +85,36 @@ fn an_allocation_in_the_loop_shows() {
             assert!(names.filter(|name| name.contains("Malloc")).count() == 0);
         }
     }
+}
+
+#[test]
+#[needs(PROBES)]
+fn calls_that_lose_the_cpu_to_another_task_are_counted() {
+    let gpu = Gpu::new();
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let mut observer = watching(CountOptions::default());
+    let job = start(&gpu, (2, 0), &["alloc=20000000"], &pinned_to(0));
+    let pid = job.pids()[0];
+    observer.release(&job);
+    observer.until("allocations", |observer| {
+        let all = durations(observer, pid);
+        let malloc = all.get("cudaMalloc");
+        malloc.is_some_and(|malloc| malloc.calls() >= 20)
+    });
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    let all = durations(&observer, pid);
+    let [malloc, free] = ["cudaMalloc", "cudaFree"].map(|name| {
+        let calls = &all[name];
+        (calls.interrupted.unwrap(), calls.calls())
+    });
+    // An allocation takes longer than the scheduler leaves the CPU to one of two tasks.
+    assert!(
+        malloc.0 * 2 > malloc.1 && malloc.0 <= malloc.1,
+        "{malloc:?}"
+    );
+    assert!(free.0 * 2 < free.1, "{free:?}");
+    observer.live.clear();
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn of_two_ranks_the_one_that_sleeps_is_explained_with_its_line_and_none_of_a_job
     let found = live.find("a line of one rank", |report| {
         let found = chain(&report, "own_code");
         if report["pid"] == late_pid {
-            own_code = own_code.take().or(found.cloned());
+            own_code = own_code.take().or_else(|| found.cloned());
         } else {
             assert_eq!(found, None, "{report:#}");
             n_healthy += usize::from(report["pid"] == healthy_pid);

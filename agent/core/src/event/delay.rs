@@ -61,6 +61,7 @@ impl Delays {
             if let Some(known) = self.blocked.iter_mut().find(is_same) {
                 known.ns = known.ns.saturating_add(blocked.ns);
                 known.count = known.count.saturating_add(blocked.count);
+                known.longest_ns = known.longest_ns.max(blocked.longest_ns);
             } else {
                 self.blocked.push(*blocked);
             }
@@ -82,11 +83,13 @@ impl Delays {
             cpu: task.cpu,
             ns: amount(task.ns),
             switches: amount(task.switches),
+            longest_ns: task.longest_ns,
         };
         let blocked = |blocked: &BlockedTime| BlockedTime {
             reason: blocked.reason,
             ns: amount(blocked.ns),
             count: amount(blocked.count),
+            longest_ns: blocked.longest_ns,
         };
         let tasks = |all: &[TaskTime]| {
             let some = all.iter().map(task).filter(|task| task.ns > 0);
@@ -124,6 +127,7 @@ fn name_largest(tasks: &mut Vec<TaskTime>) {
     let others = rest.into_iter().reduce(|sum, task| TaskTime {
         ns: sum.ns.saturating_add(task.ns),
         switches: sum.switches.saturating_add(task.switches),
+        longest_ns: sum.longest_ns.max(task.longest_ns),
         ..sum
     });
     tasks.extend(others.map(|others| TaskTime {
@@ -138,6 +142,7 @@ fn add_tasks(sums: &mut Vec<TaskTime>, later: &[TaskTime]) {
             known.cpu = task.cpu;
             known.ns = known.ns.saturating_add(task.ns);
             known.switches = known.switches.saturating_add(task.switches);
+            known.longest_ns = known.longest_ns.max(task.longest_ns);
         } else {
             sums.push(task.clone());
         }
@@ -162,6 +167,8 @@ pub struct TaskTime {
     pub ns: u64,
     /// Number of times the task was switched in; 0 on a GPU.
     pub switches: u64,
+    /// Longest time at a stretch, nanoseconds; 0 if it is not known.
+    pub longest_ns: u64,
 }
 
 /// Time for which a process was blocked for one reason.
@@ -173,6 +180,8 @@ pub struct BlockedTime {
     pub ns: u64,
     /// Number of times.
     pub count: u64,
+    /// Longest time at a stretch, nanoseconds; 0 if it is not known.
+    pub longest_ns: u64,
 }
 
 /// Reason why a thread was blocked.

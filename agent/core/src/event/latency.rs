@@ -35,6 +35,8 @@ pub struct FunctionDurations {
     /// Longest duration, nanoseconds; the upper bound of its bucket unless it is the longest since
     /// tracing of the process began.
     pub longest_ns: u64,
+    /// Calls in which the thread lost its CPU to another task; `None` if the source does not see that.
+    pub interrupted: Option<u64>,
     /// Bytes copied or allocated by the calls; 0 for other functions.
     pub bytes: u64,
 }
@@ -65,6 +67,9 @@ impl FunctionDurations {
         self.histogram.merge(&later.histogram);
         self.total_ns = self.total_ns.saturating_add(later.total_ns);
         self.longest_ns = self.longest_ns.max(later.longest_ns);
+        if let Some(later) = later.interrupted {
+            self.interrupted = Some(self.interrupted.unwrap_or(0).saturating_add(later));
+        }
         self.bytes = self.bytes.saturating_add(later.bytes);
     }
 }

@@ -18,6 +18,8 @@ const MAX_NAMED: usize = 3;
 const PRESSURE_SHARE: f64 = 0.02;
 /// Multiple of the peers' share below which a loss is theirs as well.
 const SHARED: f64 = 2.0;
+/// Multiple of the median from which the 99th percentile is given as a multiple, too.
+const FAR: f64 = 10.0;
 /// TCP segments sent again per second from which they are a link of their own.
 const RETRANSMITS: f64 = 1.0;
 
@@ -62,9 +64,12 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
         | Cause::Pipe
         | Cause::Sleep => {
             let blocked_ns = lost_ns(cause, seen).unwrap_or(0);
+            let reason = cause.block_reason();
+            let longest_ns = reason.and_then(|reason| seen.longest_blocked.get(&reason));
             links.push(format!(
-                "its threads were {cause} {}",
-                per_second(blocked_ns, period_ns)
+                "its threads were {cause} {}{}",
+                per_second(blocked_ns, period_ns),
+                longest(longest_ns.copied().unwrap_or(0))
             ));
         }
     }
@@ -203,13 +208,28 @@ fn contention(seen: &Observation, period_ns: u64) -> Vec<String> {
     if let Some(threads) = seen.threads {
         let run_queue_ns = threads.run_queue_ns.unwrap_or(0);
         links.push(format!(
-            "its threads were preempted {} times, for {}, and waited for a CPU after waking up {}",
+            "its threads were preempted {} times, for {}{}, and waited for a CPU after waking up {}",
             threads.preemptions,
             per_second(threads.preempted_ns, period_ns),
+            longest(seen.longest_preemption_ns),
             per_second(run_queue_ns, period_ns)
         ));
     }
+    links.extend(most_interrupted(seen));
     links
+}
+
+/// Returns the function of a GPU library whose calls lost the CPU most often.
+fn most_interrupted(seen: &Observation) -> Option<String> {
+    let calls = seen.calls.values();
+    let calls = calls.max_by_key(|calls| calls.interrupted)?;
+    let interrupted = calls.interrupted.filter(|interrupted| *interrupted > 0)?;
+    Some(format!(
+        "{} lost the CPU in {interrupted} of {} calls{}",
+        calls.label(),
+        calls.calls(),
+        percentiles(calls)
+    ))
 }
 
 fn functions(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
@@ -244,9 +264,28 @@ fn slowest(seen: &Observation) -> Option<String> {
 fn percentiles(calls: &FunctionDurations) -> String {
     match (calls.percentile_ns(50), calls.percentile_ns(99)) {
         (Some(p50), Some(p99)) => {
-            format!(", p50 {:.3} ms, p99 {:.3} ms", millis(p50), millis(p99))
+            let times = ratio(p99, p50);
+            let times = if times >= FAR {
+                format!(" ({times:.0} times p50)")
+            } else {
+                String::new()
+            };
+            format!(
+                ", p50 {:.3} ms, p99 {:.3} ms{times}",
+                millis(p50),
+                millis(p99)
+            )
         }
         _ => String::new(),
+    }
+}
+
+/// Says how long the longest of some delays was, if that is known.
+fn longest(ns: u64) -> String {
+    if ns == 0 {
+        String::new()
+    } else {
+        format!(", the longest {:.1} ms", millis(ns))
     }
 }
 

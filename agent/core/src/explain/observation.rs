@@ -24,6 +24,10 @@ pub struct Observation {
     pub blocked: Option<BTreeMap<BlockReason, u64>>,
     /// Time for which the cgroup was throttled at its CPU quota, nanoseconds.
     pub cgroup_throttled_ns: Option<u64>,
+    /// Longest time for which another task had the CPU at a stretch, nanoseconds; 0 if it is not known.
+    pub longest_preemption_ns: u64,
+    /// Longest time blocked at a stretch, by reason, nanoseconds.
+    pub longest_blocked: BTreeMap<BlockReason, u64>,
     /// Time of interrupts on the CPU of a running thread, nanoseconds.
     pub interrupt_ns: Option<u64>,
     /// TCP segments that the host sent again.
@@ -71,6 +75,7 @@ impl Observation {
                 *sum = sum.saturating_add(*ns);
             }
         }
+        self.add_longest(later.longest_preemption_ns, &later.longest_blocked);
         add(&mut self.cgroup_throttled_ns, later.cgroup_throttled_ns);
         add(&mut self.interrupt_ns, later.interrupt_ns);
         add(&mut self.tcp_retransmits, later.tcp_retransmits);
@@ -134,10 +139,22 @@ impl Observation {
             let sum = blocked.entry(part.reason).or_default();
             *sum = sum.saturating_add(part.ns);
         }
+        let preemptions = delays.preempted_by.iter().map(|task| task.longest_ns);
+        let blocked = delays.blocked.iter();
+        let blocked = blocked.map(|part| (part.reason, part.longest_ns));
+        self.add_longest(preemptions.max().unwrap_or(0), &blocked.collect());
         add(&mut self.cgroup_throttled_ns, delays.cgroup_throttled_ns);
         add(&mut self.interrupt_ns, delays.interrupt_ns);
         if let Some(pressure) = delays.pressure {
             self.add_pressure(pressure);
+        }
+    }
+
+    fn add_longest(&mut self, preemption_ns: u64, blocked: &BTreeMap<BlockReason, u64>) {
+        self.longest_preemption_ns = self.longest_preemption_ns.max(preemption_ns);
+        for (reason, ns) in blocked {
+            let longest = self.longest_blocked.entry(*reason).or_default();
+            *longest = (*longest).max(*ns);
         }
     }
 

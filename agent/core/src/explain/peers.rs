@@ -12,28 +12,46 @@ use crate::statistics::median;
 /// Largest number of communicators by which the job of a process is known.
 const MAX_COMMS: usize = 16;
 
+/// Hash of a communicator, which differs by where it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CommHash {
+    /// The call by which the process joined it.
+    Call(u64),
+    /// The memory of a process that had joined it before.
+    Memory(u64),
+}
+
 /// Job of a process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProcessJob {
     /// Name from the launcher, which most launchers do not set.
     pub(super) name: Option<String>,
     /// Hashes of the communicators of all ranks, which tell apart jobs of one size on one host.
-    comms: BTreeSet<u64>,
+    comms: BTreeSet<CommHash>,
 }
 
 impl ProcessJob {
     /// Adds a communicator of a process, if all ranks are in it.
-    pub(super) fn add_comm(&mut self, hash: u64, nranks: u32, process: Option<&Process>) {
+    pub(super) fn add_comm(&mut self, hash: CommHash, nranks: u32, process: Option<&Process>) {
         let is_of_all = process.is_some_and(|process| process.world_size == nranks);
         if is_of_all && self.comms.len() < MAX_COMMS {
             self.comms.insert(hash);
         }
     }
 
-    /// Returns whether two processes are of one job, as far as is known.
+    /// Returns whether two processes are of one job, as far as is known: while an agent starts, one rank may be
+    /// known by its call and another one by its memory.
     fn is_that_of(&self, other: &Self) -> bool {
-        let is_known = !self.comms.is_empty() && !other.comms.is_empty();
-        self.name == other.name && !(is_known && self.comms.is_disjoint(&other.comms))
+        let by_call = |job: &Self| {
+            let is_call = |hash: &CommHash| matches!(hash, CommHash::Call(_));
+            (
+                job.comms.iter().any(is_call),
+                !job.comms.iter().all(is_call),
+            )
+        };
+        let ((call, memory), (other_call, other_memory)) = (by_call(self), by_call(other));
+        let is_compared = call && other_call || memory && other_memory;
+        self.name == other.name && !(is_compared && self.comms.is_disjoint(&other.comms))
     }
 }
 

@@ -107,7 +107,7 @@ impl DelayMeter {
         let counted = self.counted.entry(key.clone()).or_default();
         let before = counted.sum;
         counted.sum = sum;
-        if sum == before {
+        if (sum.ns, sum.count) == (before.ns, before.count) {
             counted.idle += 1;
         } else {
             counted.idle = 0;
@@ -116,6 +116,7 @@ impl DelayMeter {
             ns: sum.ns.saturating_sub(before.ns),
             count: sum.count.saturating_sub(before.count),
             cpu: sum.cpu,
+            longest_ns: sum.longest_ns,
         }
     }
 
@@ -147,6 +148,7 @@ fn add(delays: &mut Delays, kind: &DelayKind, since: DelaySum) {
             cpu: Some(since.cpu),
             ns: since.ns,
             switches: since.count,
+            longest_ns: since.longest_ns,
         }),
         DelayKind::Blocked(number) => {
             let at = usize::try_from(*number).unwrap_or(usize::MAX);
@@ -155,6 +157,7 @@ fn add(delays: &mut Delays, kind: &DelayKind, since: DelaySum) {
                 reason: reason.unwrap_or(BlockReason::Other),
                 ns: since.ns,
                 count: since.count,
+                longest_ns: since.longest_ns,
             });
         }
         DelayKind::Interrupt => delays.interrupt_ns = Some(since.ns),
@@ -180,7 +183,12 @@ mod tests {
     }
 
     fn sum(ns: u64, count: u64) -> DelaySum {
-        DelaySum { ns, count, cpu: 3 }
+        DelaySum {
+            ns,
+            count,
+            cpu: 3,
+            longest_ns: 0,
+        }
     }
 
     fn meter() -> (tempfile::TempDir, DelayMeter) {

@@ -71,6 +71,7 @@ fn increase(now: &FunctionHistogram, before: &FunctionHistogram) -> Option<Funct
         histogram,
         total_ns: now.total_ns.saturating_sub(before.total_ns),
         longest_ns,
+        interrupted: Some(now.interrupted.saturating_sub(before.interrupted)),
         bytes: now.bytes.saturating_sub(before.bytes),
     })
 }
@@ -116,6 +117,7 @@ mod tests {
             bytes: 0,
             total_ns: 1000,
             longest_ns,
+            interrupted: 0,
             buckets,
         }
     }

@@ -204,7 +204,15 @@ fn delays_are_recorded_at_the_end_of_their_window() {
     let interrupt = |tgid| {
         let kind = DelayKind::Interrupt;
         let (ns, count, cpu) = (5, 1, 0);
-        (DelayKey { tgid, kind }, DelaySum { ns, count, cpu })
+        (
+            DelayKey { tgid, kind },
+            DelaySum {
+                ns,
+                count,
+                cpu,
+                longest_ns: ns,
+            },
+        )
     };
     recorder.push_delays(2000, &[8, 4711].map(interrupt));
     lines.extend(recorder.record(&polled(2000, &[], &[]), None, 0));

@@ -3,6 +3,8 @@
 use fleet_agent_core::event::{BlockReason, BlockedTime, DelaySample, Delays, Pressure, TaskTime};
 use serde::{Deserialize, Serialize};
 
+use crate::recording::durations::is_zero;
+
 /// Fields of the delays of one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DelayFields {
@@ -27,6 +29,8 @@ struct TaskFields {
     cpu: Option<u32>,
     ns: u64,
     switches: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    longest_ns: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +38,8 @@ struct BlockedFields {
     reason: String,
     ns: u64,
     count: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    longest_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,11 +57,13 @@ impl DelayFields {
             cpu: task.cpu,
             ns: task.ns,
             switches: task.switches,
+            longest_ns: task.longest_ns,
         };
         let blocked = |blocked: &BlockedTime| BlockedFields {
             reason: blocked.reason.name().to_owned(),
             ns: blocked.ns,
             count: blocked.count,
+            longest_ns: blocked.longest_ns,
         };
         Self {
             preempted_by: delays.preempted_by.iter().map(task).collect(),
@@ -82,11 +90,13 @@ impl DelayFields {
             cpu: task.cpu,
             ns: task.ns,
             switches: task.switches,
+            longest_ns: task.longest_ns,
         };
         let blocked = |blocked: &BlockedFields| BlockedTime {
             reason: BlockReason::from_name(&blocked.reason).unwrap_or(BlockReason::Other),
             ns: blocked.ns,
             count: blocked.count,
+            longest_ns: blocked.longest_ns,
         };
         let delays = Delays {
             preempted_by: self.preempted_by.iter().map(task).collect(),
@@ -124,18 +134,21 @@ mod tests {
                 cpu: None,
                 ns: 7_000,
                 switches: 0,
+                longest_ns: 0,
             }]),
             preempted_by: vec![TaskTime {
                 task: "node \"exporter\"".to_owned(),
                 cpu: Some(12),
                 ns: 44,
                 switches: 2,
+                longest_ns: 30,
             }],
             blocked: BlockReason::ALL
                 .map(|reason| BlockedTime {
                     reason,
                     ns: 9,
                     count: 3,
+                    longest_ns: 5,
                 })
                 .to_vec(),
             cgroup_throttled_ns: Some(7),

@@ -26,6 +26,8 @@ struct FunctionFields {
     buckets: Buckets,
     total_ns: u64,
     longest_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interrupted: Option<u64>,
     #[serde(default, skip_serializing_if = "is_zero")]
     bytes: u64,
 }
@@ -47,6 +49,7 @@ impl DurationFields {
             buckets: calls.histogram.buckets().collect(),
             total_ns: calls.total_ns,
             longest_ns: calls.longest_ns,
+            interrupted: calls.interrupted,
             bytes: calls.bytes,
         });
         let sizes = durations.launch_sizes.as_ref();
@@ -69,6 +72,7 @@ impl DurationFields {
             histogram: histogram(&calls.buckets),
             total_ns: calls.total_ns,
             longest_ns: calls.longest_ns,
+            interrupted: calls.interrupted,
             bytes: calls.bytes,
         });
         let sizes = self.launch_sizes.as_ref();
@@ -98,7 +102,7 @@ fn histogram(buckets: &Buckets) -> LogHistogram {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes the field by reference"
 )]
-fn is_zero(number: &u64) -> bool {
+pub(super) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
@@ -116,6 +120,7 @@ mod tests {
             histogram: histogram.clone(),
             total_ns: 93_000,
             longest_ns: 90_000,
+            interrupted: Some(3),
             bytes: 4096,
         };
         CallDurations {

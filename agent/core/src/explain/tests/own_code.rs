@@ -1,7 +1,7 @@
 //! Lines of a rank's own program.
 
 use super::*;
-use crate::event::{Call, CallKind, CommInit};
+use crate::event::{Call, CallKind, CommInit, CommState};
 
 /// Stack in a function of a library, called at a line.
 fn native_stack(pid: u32, ts_ns: u64, module: &str, line: u32, samples: u64) -> Event {
@@ -337,6 +337,20 @@ fn joins(pid: u32, nranks: u32, unique_id: u64) -> Event {
     })
 }
 
+/// The same communicator in the memory of a rank that joined it before.
+fn has_joined(pid: u32, nranks: u32, comm_id: u64) -> Event {
+    Event::CommState(CommState {
+        from_ns: 1,
+        ts_ns: 1,
+        pid,
+        pointer: 1,
+        comm_id,
+        rank: pid % nranks,
+        nranks,
+        collectives: 9,
+    })
+}
+
 #[test]
 fn ranks_of_two_jobs_of_one_size_and_without_a_name_are_not_compared() {
     // Two jobs of two ranks each, whose programs have other lines.
@@ -344,7 +358,7 @@ fn ranks_of_two_jobs_of_one_size_and_without_a_name_are_not_compared() {
         let line = 17 + pid / 2;
         vec![native_stack(pid, ts_ns, "/lib/libc.so.6", line, 180)]
     };
-    let causes_of = |comms: [u64; 2]| {
+    let causes_of = |comms: [&dyn Fn(u32) -> Event; 2]| {
         let mut ranks = Ranks::new(4);
         for pid in 0..4 {
             let process = Process {
@@ -353,13 +367,17 @@ fn ranks_of_two_jobs_of_one_size_and_without_a_name_are_not_compared() {
                 world_size: 2,
             };
             ranks.explainer.add_process(process, 0);
-            let comm = if pid < 2 { comms[0] } else { comms[1] };
-            ranks.explainer.on_event(&joins(pid, 2, comm));
+            let comm = comms[usize::from(pid >= 2)];
+            ranks.explainer.on_event(&comm(pid));
         }
         let reports = ranks.periods(3, events);
         reports.iter().flat_map(causes).collect::<Vec<Cause>>()
     };
-    assert_eq!(causes_of([1, 2]), []);
-    // As ranks of one job they would be different.
-    assert_eq!(causes_of([1, 1]), [Cause::OwnCode; 4]);
+    let joins = |comm| move |pid| joins(pid, 2, comm);
+    let has_joined = |comm| move |pid| has_joined(pid, 2, comm);
+    assert_eq!(causes_of([&joins(1), &joins(2)]), []);
+    assert_eq!(causes_of([&has_joined(1), &has_joined(2)]), []);
+    // As ranks of one job they would be different. The hash of a call is none in memory.
+    assert_eq!(causes_of([&joins(1), &joins(1)]), [Cause::OwnCode; 4]);
+    assert_eq!(causes_of([&joins(1), &has_joined(2)]), [Cause::OwnCode; 4]);
 }
