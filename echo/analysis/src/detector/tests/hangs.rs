@@ -73,7 +73,7 @@ fn a_hang_with_a_limit_shorter_than_the_time_between_reports_is_one_incident() {
                 .observe(&two_ranks_missing(second, second + 1))
                 .incidents,
         );
-        let now = instant(f64::from(second) * 1e3 + 3_500.0);
+        let now = instant((f64::from(second) + 3.5) * 1e3);
         found.extend(detector.end_silent_jobs(now).incidents);
     }
     assert!(!found.is_empty());
