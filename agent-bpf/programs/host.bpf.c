@@ -232,7 +232,6 @@ static __always_inline void add_delay(struct delay_key *key, u64 ns)
 {
 	struct delay_sum *sum = bpf_map_lookup_elem(&delays, key);
 	u32 zero = 0, *now = bpf_map_lookup_elem(&reading, &zero);
-	u32 us = ns / 1000;
 
 	if (!sum) {
 		struct delay_sum zero = {};
@@ -250,9 +249,9 @@ static __always_inline void add_delay(struct delay_key *key, u64 ns)
 	__sync_fetch_and_add(&sum->count, 1);
 	sum->cpu = bpf_get_smp_processor_id();
 	/* Of two delays that end at the same time the shorter one may win, which is harmless. */
-	if (now && (sum->reading != *now || sum->longest_us < us)) {
+	if (now && (sum->reading != *now || sum->longest_ns < ns)) {
 		sum->reading = *now;
-		sum->longest_us = us;
+		sum->longest_ns = ns;
 	}
 }
 
@@ -634,8 +633,12 @@ static __always_inline void switched_in(u32 tid, struct thread *thread, u64 now_
 	if (!thread->away_ns)
 		return;
 	sum = sum_of(thread->tgid);
-	if (thread->preempted)
+	if (thread->preempted) {
+		struct delay_key key = {.tgid = thread->tgid, .kind = DELAY_PREEMPTION};
+
 		thread->preemptions += 1;
+		add_delay(&key, now_ns - thread->away_ns);
+	}
 	if (sum && thread->preempted) {
 		sum->preempted_ns += now_ns - thread->away_ns;
 		sum->preemptions += 1;

@@ -166,6 +166,7 @@ enum delay_kind {
 	DELAY_OTHER,
 	DELAY_TASK,	 /* another task had the CPU */
 	DELAY_INTERRUPT, /* an interrupt had the CPU */
+	DELAY_PREEMPTION, /* a thread had no CPU until it was switched in again */
 };
 
 #define TASK_NAME_BYTES 16
@@ -178,10 +179,9 @@ struct delay_key {
 struct delay_sum {
 	u64 ns;
 	u64 count;
-	u32 cpu; /* the last one */
-	u32 longest_us; /* since the reading with this number */
+	u64 longest_ns; /* since the reading with the number below */
+	u32 cpu;	/* the last one */
 	u32 reading;
-	u32 unused;
 };
 
 /* Causes of losses. */

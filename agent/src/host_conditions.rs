@@ -241,7 +241,6 @@ fn neighbours(
         cpu: None,
         ns: time.ns,
         switches: 0,
-        longest_ns: 0,
     });
     Some(others.collect())
 }

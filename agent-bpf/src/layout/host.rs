@@ -8,6 +8,8 @@ const TASK_NAME_BYTES: usize = 16;
 const DELAY_TASK: u32 = 7;
 /// `DELAY_INTERRUPT` of `layout.h`.
 const DELAY_INTERRUPT: u32 = 8;
+/// `DELAY_PREEMPTION` of `layout.h`.
+const DELAY_PREEMPTION: u32 = 9;
 
 /// Host activity of one process since tracing began. Times are sums over its threads that call the
 /// libraries.
@@ -36,6 +38,8 @@ pub enum DelayKind {
     Task(String),
     /// Interrupted while running.
     Interrupt,
+    /// Without a CPU from a preemption until it ran again.
+    Preemption,
 }
 
 /// Process and kind of a delay.
@@ -102,6 +106,7 @@ impl DelayKey {
         let kind = match kind {
             DELAY_TASK => DelayKind::Task(task_name(name.first_chunk()?)),
             DELAY_INTERRUPT => DelayKind::Interrupt,
+            DELAY_PREEMPTION => DelayKind::Preemption,
             reason => DelayKind::Blocked(reason),
         };
         Some(Self { tgid, kind })
@@ -112,17 +117,13 @@ impl DelaySum {
     /// Parses a `struct delay_sum` at the reading with a number.
     pub(crate) fn parse(bytes: &[u8], reading: u32) -> Option<Self> {
         let mut fields = Fields(bytes);
-        let (ns, count, cpu) = (fields.u64()?, fields.u64()?, fields.u32()?);
-        let (longest_us, longest_at) = (u64::from(fields.u32()?), fields.u32()?);
+        let (ns, count, longest_ns) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (cpu, longest_at) = (fields.u32()?, fields.u32()?);
         Some(Self {
             ns,
             count,
             cpu,
-            longest_ns: if longest_at == reading {
-                longest_us * 1_000
-            } else {
-                0
-            },
+            longest_ns: if longest_at == reading { longest_ns } else { 0 },
         })
     }
 }
@@ -141,8 +142,8 @@ mod tests {
 
     #[test]
     fn the_longest_delay_of_an_earlier_reading_is_not_repeated() {
-        let mut bytes = [70_000_u64, 9].map(u64::to_ne_bytes).concat();
-        bytes.extend([3_u32, 13, 5, 0].map(u32::to_ne_bytes).concat());
+        let mut bytes = [70_000_u64, 9, 13_000].map(u64::to_ne_bytes).concat();
+        bytes.extend([3_u32, 5].map(u32::to_ne_bytes).concat());
         let longest_ns = |reading| DelaySum::parse(&bytes, reading).map(|sum| sum.longest_ns);
         assert_eq!([5, 6].map(longest_ns), [Some(13_000), Some(0)]);
     }
@@ -167,10 +168,14 @@ mod tests {
             task("\u{fffd}\u{fffd}6789012345678")
         );
         assert_eq!(key(7, b"short"), None);
-        let kinds = [2, 8].map(|kind| key(kind, &[0; 16]).map(|key| key.kind));
+        let kinds = [2, 8, 9].map(|kind| key(kind, &[0; 16]).map(|key| key.kind));
         assert_eq!(
             kinds,
-            [Some(DelayKind::Blocked(2)), Some(DelayKind::Interrupt)]
+            [
+                Some(DelayKind::Blocked(2)),
+                Some(DelayKind::Interrupt),
+                Some(DelayKind::Preemption)
+            ]
         );
     }
 }

@@ -220,13 +220,12 @@ impl HostMaps {
         let number = self.reading.lookup(&first, MapFlags::ANY).ok().flatten();
         let number = number.and_then(|number| Some(u32::from_ne_bytes(*number.first_chunk()?)));
         let number = number.unwrap_or_default();
-        let delays = entries(&self.delays)
-            .filter_map(|(key, sum)| Some((DelayKey::parse(&key)?, DelaySum::parse(&sum, number)?)))
-            .collect();
+        // Delays that end from now on are of the next reading. Should this fail, the longest one is reported again.
         let next = number.wrapping_add(1).to_ne_bytes();
-        // Otherwise the longest delay is reported again.
         let _repeated = self.reading.update(&first, &next, MapFlags::ANY);
-        delays
+        entries(&self.delays)
+            .filter_map(|(key, sum)| Some((DelayKey::parse(&key)?, DelaySum::parse(&sum, number)?)))
+            .collect()
     }
 
     /// Removes delays, so that their entries can be used again.

@@ -112,7 +112,7 @@ fn off_cpu(seen: &Observation) -> Value {
         "run_queue_ms": threads.and_then(|sum| sum.run_queue_ns).map(millis),
         "preemptions": threads.map(|sum| sum.preemptions),
         "preempted_by": tasks.collect::<Vec<_>>(),
-        "longest_preemption_ms": millis(seen.longest_preemption_ns),
+        "longest_preemption_ms": seen.longest_preemption_ns.map(millis),
         "blocked_by_reason_ms": Value::Object(blocked.map(by_reason).collect()),
         "longest_blocked_by_reason_ms": Value::Object(longest.collect()),
         "cgroup_throttled_ms": seen.cgroup_throttled_ns.map(millis),

@@ -279,7 +279,7 @@ fn a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe() {
 #[needs(PROBES, ECHO)]
 fn the_rank_whose_gpu_is_in_no_operation_is_named_though_all_ranks_wait() {
     let gpu = Gpu::new();
-    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &["--hang-after", "2s"]);
+    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &["--hang-after", "6s"]);
     let mut running = reporting(&echo, &["--pin=none"]);
     let plugin = gpu.plugin("libfleet_nccl_profiler.so");
     let environment = [("NCCL_PROFILER_PLUGIN", plugin)];

@@ -104,7 +104,7 @@ fn the_rank_that_a_job_hangs_for_is_sampled_and_captured_and_its_host_is_unhealt
     let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
     let of_hangs = ACTIONS.replace("[host, device, inconclusive]", "[hang]");
     fs::write(&actions, of_hangs).unwrap();
-    let flags = ["--actions", actions.to_str().unwrap(), "--hang-after", "2s"];
+    let flags = ["--actions", actions.to_str().unwrap(), "--hang-after", "6s"];
     let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
     let flag = format!("--health-socket={}", socket.display());
     let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s", &flag]);

@@ -299,7 +299,7 @@ impl HangSearch<'_> {
         // A job whose every rank is silent has ended; it does not hang. Clocks of ranks are not
         // compared: the duration is that of one rank that entered it.
         let mut clocks = entered.iter().filter_map(position);
-        let clock = clocks.find(|own| !self.is_silent(own.last_received))?;
+        let clock = clocks.find(|own| !self.is_past(own.last_received))?;
         let is_stopped = |rank: &&Rank| position(rank).is_some_and(|own| own.is_stopped);
         Some(Hang {
             comm,
@@ -351,12 +351,6 @@ impl HangSearch<'_> {
         self.now.millis_since(instant) > self.timeouts.hang_ms
     }
 
-    /// Returns whether a report should have followed the one received at an instant. It may arrive after a time limit
-    /// that is shorter than the time between reports.
-    fn is_silent(&self, received: Nanos) -> bool {
-        self.now.millis_since(received) > self.timeouts.hang_ms.max(REPORTED_WITHIN_MS)
-    }
-
     /// Returns true if a rank that entered the operation has reported for long enough since then.
     fn stalls(&self, position: &Position) -> bool {
         let waited_ms = position.last_timestamp.millis_since(position.advanced_at);
@@ -366,11 +360,7 @@ impl HangSearch<'_> {
     }
 
     fn silent_of(&self, missing: &[Rank]) -> Vec<Rank> {
-        let is_silent = |rank: &Rank| {
-            self.progress
-                .alive(*rank)
-                .is_none_or(|at| self.is_silent(at))
-        };
+        let is_silent = |rank: &Rank| self.progress.alive(*rank).is_none_or(|at| self.is_past(at));
         missing.iter().copied().filter(is_silent).collect()
     }
 }

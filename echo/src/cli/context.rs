@@ -12,6 +12,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, Subcommand};
 use echo_core::error::chain;
+use serde_json::{Map, Value};
 
 use crate::cli::CliError;
 use crate::config::contexts::{ContextError, ContextFile};
@@ -50,7 +51,11 @@ context is not used; with a context, other variables of the connection are not u
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
     /// List the contexts; the current one is marked
-    List,
+    List {
+        /// Print JSON
+        #[arg(long, env = "FLEET_ECHO_JSON")]
+        json: bool,
+    },
     /// Make a context the current one
     Use {
         /// Its name
@@ -92,13 +97,14 @@ struct SetArgs {
 pub fn run(args: &ContextArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut file = ContextFile::load(ContextFile::path()?)?;
     match &args.action {
-        Action::List => {}
+        Action::List { json: false } => {}
+        Action::List { json: true } => return Ok(writeln!(out, "{}", as_json(&file)?)?),
         Action::Use { name } => file.make_current(Some(name))?,
         Action::Unset => file.make_current(None)?,
         Action::Set(set) => file.set(&set.name, set.values()?)?,
         Action::Remove { name } => file.remove(name)?,
     }
-    if !matches!(args.action, Action::List) {
+    if !matches!(args.action, Action::List { .. }) {
         file.save()?;
     }
     for name in file.names() {
@@ -118,6 +124,21 @@ pub fn run(args: &ContextArgs, out: &mut dyn Write) -> Result<(), CliError> {
         writeln!(out, "no contexts: fleet-echo context set NAME --server URL")?;
     }
     Ok(())
+}
+
+/// All contexts as an array of objects, with their values by the names of the flags.
+fn as_json(file: &ContextFile) -> Result<Value, ContextError> {
+    let names = file.names();
+    let one = |name: &&str| {
+        let values = file.values(name)?.into_iter();
+        let mut context: Map<String, Value> = values
+            .map(|(flag, value)| (flag.to_owned(), value.into()))
+            .collect();
+        context.insert("name".to_owned(), (*name).into());
+        context.insert("current".to_owned(), (file.current() == Some(name)).into());
+        Ok(Value::Object(context))
+    };
+    names.iter().map(one).collect()
 }
 
 impl SetArgs {

@@ -17,7 +17,7 @@ use crate::schemas::{ClusterName, Name};
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
-use crate::{ToolError, names, operations};
+use crate::{ToolError, names};
 
 const DEFAULT_LIMIT: usize = 100;
 
@@ -217,13 +217,12 @@ impl EventHistory {
     }
 
     fn query(&self, scope: &Scope<'_>) -> Result<EventQuery, ToolError> {
-        let op = self.op.as_deref().map(operations::as_stored);
         Ok(EventQuery {
             window: scope.window,
             cluster: scope.cluster.clone(),
             node: names::optional("node", self.node.as_deref())?,
             rank: self.rank.map(Rank::new),
-            op: names::optional("op", op)?,
+            op: names::optional("op", self.op.as_deref())?,
             metric: names::optional("metric", self.metric.as_deref())?,
             limit: self.limit(),
             cursor: self.cursor.map(|cursor| cursor.end),

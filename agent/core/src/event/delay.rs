@@ -27,6 +27,8 @@ pub struct Delays {
     /// Tasks that ran while threads of the process were runnable, largest time first: at most
     /// [`MAX_NAMED_TASKS`], and the rest as [`OTHER_TASKS`].
     pub preempted_by: Vec<TaskTime>,
+    /// Longest time for which a thread had no CPU after a preemption, nanoseconds.
+    pub longest_preemption_ns: Option<u64>,
     /// Other processes that computed on the GPU of the process, in the same order.
     pub gpu_shared_by: Option<Vec<TaskTime>>,
     /// Time for which all of these threads were blocked, by the reason of the one that called last,
@@ -66,6 +68,7 @@ impl Delays {
                 self.blocked.push(*blocked);
             }
         }
+        self.longest_preemption_ns = self.longest_preemption_ns.max(later.longest_preemption_ns);
         add(&mut self.cgroup_throttled_ns, later.cgroup_throttled_ns);
         add(&mut self.interrupt_ns, later.interrupt_ns);
         if let Some(later) = later.pressure {
@@ -83,7 +86,6 @@ impl Delays {
             cpu: task.cpu,
             ns: amount(task.ns),
             switches: amount(task.switches),
-            longest_ns: task.longest_ns,
         };
         let blocked = |blocked: &BlockedTime| BlockedTime {
             reason: blocked.reason,
@@ -98,6 +100,7 @@ impl Delays {
         let reasons = self.blocked.iter().map(blocked);
         Self {
             preempted_by: tasks(&self.preempted_by),
+            longest_preemption_ns: self.longest_preemption_ns,
             gpu_shared_by: self.gpu_shared_by.as_deref().map(tasks),
             blocked: reasons.filter(|blocked| blocked.ns > 0).collect(),
             cgroup_throttled_ns: self.cgroup_throttled_ns.map(&amount),
@@ -127,7 +130,6 @@ fn name_largest(tasks: &mut Vec<TaskTime>) {
     let others = rest.into_iter().reduce(|sum, task| TaskTime {
         ns: sum.ns.saturating_add(task.ns),
         switches: sum.switches.saturating_add(task.switches),
-        longest_ns: sum.longest_ns.max(task.longest_ns),
         ..sum
     });
     tasks.extend(others.map(|others| TaskTime {
@@ -142,7 +144,6 @@ fn add_tasks(sums: &mut Vec<TaskTime>, later: &[TaskTime]) {
             known.cpu = task.cpu;
             known.ns = known.ns.saturating_add(task.ns);
             known.switches = known.switches.saturating_add(task.switches);
-            known.longest_ns = known.longest_ns.max(task.longest_ns);
         } else {
             sums.push(task.clone());
         }
@@ -167,8 +168,6 @@ pub struct TaskTime {
     pub ns: u64,
     /// Number of times the task was switched in; 0 on a GPU.
     pub switches: u64,
-    /// Longest time at a stretch, nanoseconds; 0 if it is not known.
-    pub longest_ns: u64,
 }
 
 /// Time for which a process was blocked for one reason.

@@ -35,7 +35,8 @@ pub struct FunctionDurations {
     /// Longest duration, nanoseconds; the upper bound of its bucket unless it is the longest since
     /// tracing of the process began.
     pub longest_ns: u64,
-    /// Calls in which the thread lost its CPU to another task; `None` if the source does not see that.
+    /// Calls in which the thread was preempted, of threads that also issue operations or wait for the GPU; `None` if the source
+    /// does not see that.
     pub interrupted: Option<u64>,
     /// Bytes copied or allocated by the calls; 0 for other functions.
     pub bytes: u64,

@@ -166,12 +166,15 @@ impl Cause {
             Self::GraphCreation => is_one_of(&GRAPH_CREATION),
             Self::Copies => function.contains(COPY),
             Self::SlowCalls => {
-                !is_one_of(&MEMORY)
-                    && !is_one_of(&GRAPH_CREATION)
-                    && !WAITS.iter().any(|part| function.contains(part))
+                !is_one_of(&MEMORY) && !is_one_of(&GRAPH_CREATION) && !Self::waits(function)
             }
             _ => false,
         }
+    }
+
+    /// Returns whether calls of a function wait for the GPU or for other ranks.
+    pub(super) fn waits(function: &str) -> bool {
+        WAITS.iter().any(|part| function.contains(part))
     }
 }
 

@@ -208,24 +208,27 @@ fn contention(seen: &Observation, period_ns: u64) -> Vec<String> {
     if let Some(threads) = seen.threads {
         let run_queue_ns = threads.run_queue_ns.unwrap_or(0);
         links.push(format!(
-            "its threads were preempted {} times, for {}{}, and waited for a CPU after waking up {}",
+            "its threads were preempted {} times, for {}, and waited for a CPU after waking up {}",
             threads.preemptions,
             per_second(threads.preempted_ns, period_ns),
-            longest(seen.longest_preemption_ns),
             per_second(run_queue_ns, period_ns)
         ));
     }
+    let longest_ns = seen.longest_preemption_ns.filter(|ns| *ns > 0);
+    links.extend(longest_ns.map(|ns| format!("the longest preemption took {:.1} ms", millis(ns))));
     links.extend(most_interrupted(seen));
     links
 }
 
-/// Returns the function of a GPU library whose calls lost the CPU most often.
+/// Returns the function of a GPU library whose calls lost the CPU most often. Where the thread waits for the GPU in any case,
+/// it is no loss.
 fn most_interrupted(seen: &Observation) -> Option<String> {
-    let calls = seen.calls.values();
-    let calls = calls.max_by_key(|calls| calls.interrupted)?;
+    let calls = seen.calls.iter();
+    let calls = calls.filter(|(function, _)| !Cause::waits(function));
+    let (_, calls) = calls.max_by_key(|(_, calls)| calls.interrupted)?;
     let interrupted = calls.interrupted.filter(|interrupted| *interrupted > 0)?;
     Some(format!(
-        "{} lost the CPU in {interrupted} of {} calls{}",
+        "{} was preempted in {interrupted} of {} calls{}",
         calls.label(),
         calls.calls(),
         percentiles(calls)

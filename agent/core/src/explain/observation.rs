@@ -24,8 +24,8 @@ pub struct Observation {
     pub blocked: Option<BTreeMap<BlockReason, u64>>,
     /// Time for which the cgroup was throttled at its CPU quota, nanoseconds.
     pub cgroup_throttled_ns: Option<u64>,
-    /// Longest time for which another task had the CPU at a stretch, nanoseconds; 0 if it is not known.
-    pub longest_preemption_ns: u64,
+    /// Longest time for which a thread had no CPU after a preemption, nanoseconds.
+    pub longest_preemption_ns: Option<u64>,
     /// Longest time blocked at a stretch, by reason, nanoseconds.
     pub longest_blocked: BTreeMap<BlockReason, u64>,
     /// Time of interrupts on the CPU of a running thread, nanoseconds.
@@ -139,10 +139,9 @@ impl Observation {
             let sum = blocked.entry(part.reason).or_default();
             *sum = sum.saturating_add(part.ns);
         }
-        let preemptions = delays.preempted_by.iter().map(|task| task.longest_ns);
-        let blocked = delays.blocked.iter();
-        let blocked = blocked.map(|part| (part.reason, part.longest_ns));
-        self.add_longest(preemptions.max().unwrap_or(0), &blocked.collect());
+        let known = delays.blocked.iter().filter(|part| part.longest_ns > 0);
+        let blocked = known.map(|part| (part.reason, part.longest_ns));
+        self.add_longest(delays.longest_preemption_ns, &blocked.collect());
         add(&mut self.cgroup_throttled_ns, delays.cgroup_throttled_ns);
         add(&mut self.interrupt_ns, delays.interrupt_ns);
         if let Some(pressure) = delays.pressure {
@@ -150,7 +149,7 @@ impl Observation {
         }
     }
 
-    fn add_longest(&mut self, preemption_ns: u64, blocked: &BTreeMap<BlockReason, u64>) {
+    fn add_longest(&mut self, preemption_ns: Option<u64>, blocked: &BTreeMap<BlockReason, u64>) {
         self.longest_preemption_ns = self.longest_preemption_ns.max(preemption_ns);
         for (reason, ns) in blocked {
             let longest = self.longest_blocked.entry(*reason).or_default();

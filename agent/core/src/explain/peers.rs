@@ -31,10 +31,11 @@ pub(super) struct ProcessJob {
 }
 
 impl ProcessJob {
-    /// Adds a communicator of a process, if all ranks are in it.
+    /// Adds a communicator of a process, if all ranks are in it. The hash of one whose origin is unknown is 0.
     pub(super) fn add_comm(&mut self, hash: CommHash, nranks: u32, process: Option<&Process>) {
         let is_of_all = process.is_some_and(|process| process.world_size == nranks);
-        if is_of_all && self.comms.len() < MAX_COMMS {
+        let is_known = !matches!(hash, CommHash::Call(0) | CommHash::Memory(0));
+        if is_of_all && is_known && self.comms.len() < MAX_COMMS {
             self.comms.insert(hash);
         }
     }

@@ -74,13 +74,13 @@ fn preempted(pid: u32, ts_ns: u64, ns: u64) -> Vec<Event> {
         cpu,
         ns,
         switches: 1,
-        longest_ns: 13_000_000,
     };
     let delays = Delays {
         preempted_by: vec![
             task("node_exporter", Some(12), ns / 4 * 3),
             task("kworker/12:1H", Some(12), ns / 4),
         ],
+        longest_preemption_ns: Some(13_000_000),
         ..Delays::default()
     };
     vec![

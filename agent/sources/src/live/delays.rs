@@ -148,7 +148,6 @@ fn add(delays: &mut Delays, kind: &DelayKind, since: DelaySum) {
             cpu: Some(since.cpu),
             ns: since.ns,
             switches: since.count,
-            longest_ns: since.longest_ns,
         }),
         DelayKind::Blocked(number) => {
             let at = usize::try_from(*number).unwrap_or(usize::MAX);
@@ -161,6 +160,7 @@ fn add(delays: &mut Delays, kind: &DelayKind, since: DelaySum) {
             });
         }
         DelayKind::Interrupt => delays.interrupt_ns = Some(since.ns),
+        DelayKind::Preemption => delays.longest_preemption_ns = Some(since.longest_ns),
     }
 }
 

@@ -29,7 +29,8 @@ impl DurationMeter {
         for histogram in &now.functions {
             let key = (histogram.tgid, histogram.op);
             let before = self.functions.insert(key, histogram.clone());
-            if let Some(calls) = increase(histogram, &before.unwrap_or_default()) {
+            if let Some(mut calls) = increase(histogram, &before.unwrap_or_default()) {
+                calls.interrupted = calls.interrupted.filter(|_| now.sees_preemptions);
                 let pid = histogram.tgid;
                 let durations = measured.entry(pid).or_insert_with(|| of_process(pid));
                 durations.calls.push(calls);

@@ -11,6 +11,8 @@ pub(crate) struct DelayFields {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     preempted_by: Vec<TaskFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    longest_preemption_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     gpu_shared_by: Option<Vec<TaskFields>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     blocked: Vec<BlockedFields>,
@@ -29,8 +31,6 @@ struct TaskFields {
     cpu: Option<u32>,
     ns: u64,
     switches: u64,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    longest_ns: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +57,6 @@ impl DelayFields {
             cpu: task.cpu,
             ns: task.ns,
             switches: task.switches,
-            longest_ns: task.longest_ns,
         };
         let blocked = |blocked: &BlockedTime| BlockedFields {
             reason: blocked.reason.name().to_owned(),
@@ -67,6 +66,7 @@ impl DelayFields {
         };
         Self {
             preempted_by: delays.preempted_by.iter().map(task).collect(),
+            longest_preemption_ns: delays.longest_preemption_ns,
             gpu_shared_by: delays
                 .gpu_shared_by
                 .as_ref()
@@ -90,7 +90,6 @@ impl DelayFields {
             cpu: task.cpu,
             ns: task.ns,
             switches: task.switches,
-            longest_ns: task.longest_ns,
         };
         let blocked = |blocked: &BlockedFields| BlockedTime {
             reason: BlockReason::from_name(&blocked.reason).unwrap_or(BlockReason::Other),
@@ -100,6 +99,7 @@ impl DelayFields {
         };
         let delays = Delays {
             preempted_by: self.preempted_by.iter().map(task).collect(),
+            longest_preemption_ns: self.longest_preemption_ns,
             gpu_shared_by: self
                 .gpu_shared_by
                 .as_ref()
@@ -134,15 +134,14 @@ mod tests {
                 cpu: None,
                 ns: 7_000,
                 switches: 0,
-                longest_ns: 0,
             }]),
             preempted_by: vec![TaskTime {
                 task: "node \"exporter\"".to_owned(),
                 cpu: Some(12),
                 ns: 44,
                 switches: 2,
-                longest_ns: 30,
             }],
+            longest_preemption_ns: Some(30),
             blocked: BlockReason::ALL
                 .map(|reason| BlockedTime {
                     reason,

@@ -21,6 +21,8 @@ pub struct Histograms {
     pub functions: Vec<FunctionHistogram>,
     /// Sizes of launches by process.
     pub launch_sizes: Vec<LaunchSizeCounts>,
+    /// Whether preemptions within calls are counted.
+    pub sees_preemptions: bool,
 }
 
 impl Histograms {
@@ -55,6 +57,7 @@ impl Watch {
         Histograms {
             functions: maps.durations(),
             launch_sizes: maps.launch_sizes(),
+            sees_preemptions: self.programs.host_maps().is_some(),
         }
     }
 

@@ -6,7 +6,6 @@ mod host_waits;
 mod hostile;
 mod identity;
 mod issue_times;
-mod restarts;
 mod run_ahead;
 mod stalls;
 mod stragglers;

@@ -60,7 +60,7 @@ impl HangSearch<'_> {
         let (alive, silent): (Vec<_>, Vec<_>) = latest
             .ranks
             .iter()
-            .partition(|(_, position)| !self.is_silent(position.last_received));
+            .partition(|(_, position)| !self.is_past(position.last_received));
         let of_alive: Vec<&Position> = alive.iter().map(|(_, position)| *position).collect();
         let is_hang = self.is_hang(latest.stopped, &of_alive);
         let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);

@@ -2,7 +2,9 @@ use std::fs;
 
 use clap::{Args, Command, FromArgMatches};
 
-use super::with_defaults;
+use serde_json::json;
+
+use super::{as_json, with_defaults};
 use crate::cli::clusters::ClustersArgs;
 use crate::config::contexts::ContextFile;
 
@@ -39,4 +41,16 @@ fn values_of_a_context_are_the_defaults_of_the_connection_flags() {
         (Some("echo_x"), Some(4)),
         "flags are stronger"
     );
+}
+
+#[test]
+fn contexts_are_listed_as_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    let text = "current = \"lab\"\n[contexts.lab]\nserver = \"http://127.0.0.1:8081\"\n[contexts.prod]\ncluster = \"gpu\"\n";
+    fs::write(&path, text).unwrap();
+    let listed = as_json(&ContextFile::load(path).unwrap()).unwrap();
+    let lab = json!({"name": "lab", "current": true, "server": "http://127.0.0.1:8081"});
+    let prod = json!({"name": "prod", "current": false, "cluster": "gpu"});
+    assert_eq!(listed, json!([lab, prod]));
 }

@@ -101,29 +101,6 @@ async fn pages_list_all_events_once() {
     );
 }
 
-#[tokio::test]
-async fn an_operation_is_found_in_any_spelling() {
-    let context = context().await;
-    let mut reduced = batch(0..4, 601..=601);
-    for event in &mut reduced.events {
-        event.block.as_mut().unwrap().op = Some("AllReduce".parse().unwrap());
-    }
-    let n_reduced = reduced.events.len();
-    context.store.append(reduced).await.unwrap();
-    for op in ["AllReduce", "ALL_REDUCE", "ncclAllReduce"] {
-        let tool = EventHistory {
-            from: Some(TimeArg::At(at(0))),
-            op: Some(op.to_owned()),
-            ..EventHistory::default()
-        };
-        assert_eq!(
-            run_tool(&context, tool).await.events.len(),
-            n_reduced,
-            "{op}"
-        );
-    }
-}
-
 #[test]
 fn a_cursor_round_trips() {
     let cursor = PageCursor {

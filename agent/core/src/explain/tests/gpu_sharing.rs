@@ -9,7 +9,6 @@ fn beside(pid: u32, ts_ns: u64, ns: u64) -> Event {
         cpu: None,
         ns,
         switches: 0,
-        longest_ns: 0,
     };
     let delays = Delays {
         gpu_shared_by: Some(if ns > 0 { vec![neighbour] } else { Vec::new() }),

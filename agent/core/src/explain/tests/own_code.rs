@@ -380,4 +380,6 @@ fn ranks_of_two_jobs_of_one_size_and_without_a_name_are_not_compared() {
     // As ranks of one job they would be different. The hash of a call is none in memory.
     assert_eq!(causes_of([&joins(1), &joins(1)]), [Cause::OwnCode; 4]);
     assert_eq!(causes_of([&joins(1), &has_joined(2)]), [Cause::OwnCode; 4]);
+    // Nor is that of a communicator of unknown origin.
+    assert_eq!(causes_of([&joins(0), &joins(2)]), [Cause::OwnCode; 4]);
 }

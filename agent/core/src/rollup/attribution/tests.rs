@@ -147,7 +147,6 @@ fn a_block_names_the_three_tasks_that_took_its_cpu_longest() {
         cpu: Some(12),
         ns: ms * MS,
         switches: 1,
-        longest_ns: 0,
     };
     let sample = |from_ms, tasks: &[(&str, u64)]| {
         let sum = Delays {

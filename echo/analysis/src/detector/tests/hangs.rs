@@ -16,7 +16,7 @@ pub(super) const N_RANKS: u32 = 8;
 
 /// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks
 /// 2 and 5 have not.
-pub(super) fn two_ranks_missing(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
+fn two_ranks_missing(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
     reports(
         from_s,
         to_s,
@@ -37,7 +37,7 @@ pub(super) fn detector() -> Detector {
     Detector::new(Settings::default())
 }
 
-pub(super) fn last(detector: &mut Detector, events: &[StoredEvent]) -> Option<Incident> {
+fn last(detector: &mut Detector, events: &[StoredEvent]) -> Option<Incident> {
     detector.observe(events).incidents.pop()
 }
 
@@ -56,29 +56,6 @@ fn a_hang_is_one_incident_however_often_it_is_checked() {
     let found = detector().observe(&two_ranks_missing(0, 60)).incidents;
     assert!(found.windows(2).all(|pair| pair[0].id == pair[1].id));
     assert!(found.iter().all(|incident| incident.occurrences == 1));
-}
-
-#[test]
-fn a_hang_with_a_limit_shorter_than_the_time_between_reports_is_one_incident() {
-    let settings = Settings {
-        hang_after_ms: 2_000.0,
-        stall_after_ms: 1_000.0,
-        ..Settings::default()
-    };
-    let mut detector = Detector::new(settings);
-    let mut found = Vec::new();
-    for second in [0_u32, 4, 8, 12, 16] {
-        found.extend(
-            detector
-                .observe(&two_ranks_missing(second, second + 1))
-                .incidents,
-        );
-        let now = instant((f64::from(second) + 3.5) * 1e3);
-        found.extend(detector.end_silent_jobs(now).incidents);
-    }
-    assert!(!found.is_empty());
-    let is_open = |one: &Incident| one.id == found[0].id && one.state == IncidentState::Open;
-    assert!(found.iter().all(is_open), "{found:#?}");
 }
 
 #[test]
@@ -346,6 +323,60 @@ fn a_long_list_of_missing_ranks_is_counted_not_spelt_out() {
         incident.reason.ends_with("and 4 more"),
         "{}",
         incident.reason
+    );
+}
+
+#[test]
+fn a_hang_continues_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
+    let raised = last(&mut detector(), &two_ranks_missing(0, 40)).unwrap();
+    let known = || vec![raised.clone()];
+
+    let mut again = detector();
+    again.observe(&two_ranks_missing(5, 40));
+    assert!(
+        again
+            .restore(known(), instant(40_000.0), 1_000.0)
+            .is_empty()
+    );
+    let later = last(&mut again, &two_ranks_missing(40, 90)).unwrap();
+    assert_eq!((later.id, later.raised_at), (raised.id, raised.raised_at));
+
+    let mut moved = detector();
+    moved.observe(&two_ranks_missing(5, 40));
+    moved.restore(known(), instant(40_000.0), 1_000.0);
+    let cleared = last(&mut moved, &reports(40, 42, |_| 110)).unwrap();
+    assert_eq!(
+        (cleared.id, cleared.state),
+        (raised.id, IncidentState::Cleared)
+    );
+}
+
+#[test]
+fn a_hang_is_not_ended_by_the_first_report_after_a_long_absence_of_echo() {
+    let raised = last(&mut detector(), &two_ranks_missing(0, 40)).unwrap();
+    let mut again = detector();
+    again.observe(&two_ranks_missing(5, 40));
+    again.restore(vec![raised.clone()], instant(600_000.0), 120_000.0);
+    let first = again.observe(&two_ranks_missing(600, 601));
+    assert!(first.is_empty(), "{first:?}");
+    let later = last(&mut again, &two_ranks_missing(601, 760)).unwrap();
+    assert_eq!((later.id, later.state), (raised.id, IncidentState::Open));
+    assert_eq!(later.raised_at, raised.raised_at);
+}
+
+#[test]
+fn a_hang_of_a_job_that_has_ended_is_cleared() {
+    let raised = last(&mut detector(), &two_ranks_missing(0, 40)).unwrap();
+    let mut empty = detector();
+    assert!(
+        empty
+            .restore(vec![raised.clone()], instant(0.0), 0.0)
+            .is_empty()
+    );
+    let gone = empty.end_silent_jobs(instant(120_000.0)).incidents;
+    assert_eq!(
+        (gone[0].id, gone[0].state),
+        (raised.id, IncidentState::Cleared)
     );
 }
 

@@ -1,4 +1,4 @@
-//! Operations that are spelled otherwise than NCCL spells them, as they are stored.
+//! Operations that a statement spells otherwise than NCCL does: no row has them.
 
 /// Operations of communicators, as they are stored.
 const OPERATIONS: [&str; 10] = [
@@ -19,7 +19,7 @@ const COMPARED: [&str; 3] = ["op =", "op=", "op in ("];
 
 /// A note on the first operation with which `op` is compared in another spelling, such as `ALL_REDUCE` or
 /// `ncclAllReduce`.
-pub(crate) fn note(sql: &str) -> Option<String> {
+pub(super) fn note(sql: &str) -> Option<String> {
     let mut is_of_list = false;
     let mut before = "";
     for (number, part) in sql.split('\'').enumerate() {
@@ -36,11 +36,6 @@ pub(crate) fn note(sql: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// The operation in the spelling in which it is stored; an unknown one as it is.
-pub(crate) fn as_stored(text: &str) -> &str {
-    stored(text).unwrap_or(text)
 }
 
 /// The operation that a text spells in another way.
