@@ -104,17 +104,6 @@ fn time_of_hog(chain: &Value) -> Option<f64> {
     Some(time.strip_suffix(" ms/s").unwrap().parse().unwrap())
 }
 
-/// Starts a process that allocates memory in its loop. Without NCCL it has no rank.
-fn allocating(gpu: &Gpu) -> Job {
-    fs::write(gpu.gate("go"), "").unwrap();
-    let mut command = Command::new(gpu.path().join("alone"));
-    command
-        .arg("1000000")
-        .arg(gpu.gate("go"))
-        .env("LD_LIBRARY_PATH", gpu.path());
-    gpu.start(std::iter::once((0, command)), 1)
-}
-
 /// Starts a process without a rank that computes and waits for the GPU, with a delay.
 pub(crate) fn delayed_alone(gpu: &Gpu, wrapper: &[String], delay: &[&str]) -> Job {
     fs::write(gpu.gate("go"), "").unwrap();
@@ -238,36 +227,5 @@ fn the_task_that_takes_the_cpu_of_a_rank_is_explained_live_and_from_a_recording(
     for pid in &pids[1..] {
         let peer = process(&opened, *pid);
         assert!(held_chain(peer, "cpu_contention").is_none(), "{peer:#}");
-    }
-}
-
-#[test]
-#[needs(PROBES)]
-fn a_process_without_a_rank_that_allocates_in_its_loop_is_explained_live_and_from_a_recording() {
-    let gpu = Gpu::new();
-    let alone = allocating(&gpu);
-    let pid = alone.pids()[0];
-    let file = gpu.path().join("host.jsonl");
-    let file = file.to_str().unwrap();
-    let recording = Watching::start(&["record", file]);
-    let explaining = Watching::start(&["explain", "--duration", "10m"]);
-    let live = Watching::start(&["trace", LONG_PERIOD]);
-    live.until(pid, "memory_allocation");
-    live.wait_for_other(pid);
-    live.stop();
-    let explanation = explaining.stop().remove(0);
-    let recorded = recording.stop().remove(0);
-    drop(alone);
-    assert_eq!(recorded["processes"], 0, "{recorded}");
-    assert_eq!(recorded["unranked_processes"], 1, "{recorded}");
-    let opened = Watching::start(&["explain", LONG_PERIOD, file])
-        .rest()
-        .remove(0);
-    for explanation in [&explanation, &opened] {
-        let own = process(explanation, pid);
-        assert_eq!(own["rank"], Value::Null);
-        let chain = held_chain(own, "memory_allocation").unwrap();
-        // The driver's allocation is a part of the runtime's one.
-        assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
     }
 }

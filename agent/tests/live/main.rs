@@ -23,7 +23,6 @@ mod job;
 mod late;
 mod lossy_link;
 mod mounts;
-mod preempted;
 mod process;
 mod python;
 mod ras;

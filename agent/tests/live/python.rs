@@ -117,13 +117,15 @@ fn assert_line(chain: &Value, line: &str) {
 
 #[test]
 #[needs(PROBES)]
-fn allocations_and_graphs_of_a_python_program_are_explained_with_their_lines() {
+fn allocations_and_graphs_of_a_process_without_a_rank_are_explained_with_their_lines_live_and_from_a_recording()
+ {
     let gpu = Gpu::new();
     let job = start(&gpu, CALLS, 1, &[]);
     let pid = job.pids()[0];
     let file = gpu.path().join("host.jsonl");
     let file = file.to_str().unwrap();
     let recording = Watching::start(&["record", file]);
+    let explaining = Watching::start(&["explain", LONG_PERIOD, "--duration", "10m"]);
     let live = Watching::start(&["trace", LONG_PERIOD, "--pid", &pid.to_string()]);
     let expected = [
         (
@@ -145,15 +147,21 @@ fn allocations_and_graphs_of_a_python_program_are_explained_with_their_lines() {
     let report = live.find("both causes", |report| Some(report).filter(has_all));
     live.wait_for_other(pid);
     live.stop();
-    recording.stop();
+    let explanation = explaining.stop().remove(0);
+    let recorded = recording.stop().remove(0);
+    drop(job);
+    assert_eq!(recorded["processes"], 0, "{recorded}");
+    assert_eq!(recorded["unranked_processes"], 1, "{recorded}");
     let opened = Watching::start(&["explain", LONG_PERIOD, file])
         .rest()
         .remove(0);
-    let opened = process(&opened, pid);
     for (cause, function, line) in expected {
         assert_place(chain(&report, cause).unwrap(), function, line);
-        let recorded = held_chain(opened, cause).unwrap();
-        assert_place(recorded, function, line);
+        for explanation in [&explanation, &opened] {
+            let own = process(explanation, pid);
+            assert_eq!(own["rank"], Value::Null);
+            assert_place(held_chain(own, cause).unwrap(), function, line);
+        }
     }
 }
 

@@ -5,11 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::delays::{Hog, pinned_to, start};
 use crate::echo::{Echo, reporting};
 use crate::fixture::{Gpu, Linking};
-use crate::job::{Job, wait_for};
+use crate::job::{wait_for, wait_for_within};
+use crate::running::Running;
 use crate::{ECHO, PROBES};
 
 const ACTIONS: &str = "\
@@ -17,6 +19,13 @@ limits: { max_nodes: 1, max_percent: 100, min_coverage: 0, min_confidence: 0.5 }
 consumers: { hosts: { mode: act, agents: {} } }
 rules: [{ consumers: [hosts], min_severity: info, classes: [host, device, inconclusive], open_for: 0s }]
 ";
+
+/// Counter of the job's calls, on four ranks of nine calls per step.
+const CALLS: &str = "fleet_agent_events_total{source=\"calls\"}";
+/// Calls after which Echo knows the job in health.
+const HEALTHY_CALLS: u64 = 36_000;
+/// Most calls of the late job until the task is named: 700 steps, which take 20 ms and more.
+const LATE_CALLS: u64 = 25_000;
 
 /// Runs the check of node-problem-detector; returns its exit code and message.
 fn check(socket: &Path) -> (Option<i32>, String) {
@@ -43,38 +52,73 @@ fn wait_until_unhealthy(socket: &Path) {
     });
 }
 
-/// Starts a job of four ranks whose rank 2 is slow in some of its steps, until the gate `end` opens. Its
-/// GPU has little work, so that the slow rank never waits for it.
-fn job(gpu: &Gpu, slow: &str) -> Job {
-    let end = format!("end={}", gpu.gate("end").display());
-    gpu.job(
-        Linking::Dynamic,
-        4,
-        0,
-        &["step=4", "compute=50", slow, &end],
-    )
+/// Waits until the evidence in an answer names the task.
+fn wait_until_named(running: &Running, echo: &Echo, tool: &str, arguments: &Value) {
+    let is_named = |answer: &str| {
+        let by = answer
+            .split("\"preempted ")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(" by "));
+        let mut sentences = by.map(|(_, by)| by.split('"').next().unwrap_or_default());
+        sentences.any(|tasks| tasks.contains("cpu-hog") && tasks.contains("cpu 0"))
+    };
+    let calls = || running.metric(CALLS);
+    wait_for_within(LATE_CALLS, calls, "the task in the evidence", || {
+        let answer = echo
+            .call_tool(tool, arguments)
+            .unwrap_or_default()
+            .to_string();
+        if is_named(&answer) {
+            Ok(())
+        } else {
+            Err(answer)
+        }
+    });
 }
 
 #[test]
 #[needs(PROBES, ECHO)]
-fn a_slow_rank_is_named_and_sampled_and_its_host_is_unhealthy_and_unknown_without_its_agent() {
+fn a_rank_is_named_with_the_task_on_its_cpu_and_its_host_is_unhealthy_and_unknown_without_its_agent()
+ {
     let gpu = Gpu::new();
     let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
     fs::write(&actions, ACTIONS).unwrap();
     let flags = ["--actions", actions.to_str().unwrap()];
     let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
     let flag = format!("--health-socket={}", socket.display());
-    let flags = ["--pin=none", "--stack-time=2s", flag.as_str()];
+    // Blocks much shorter than the second between two readings of the counters.
+    let flags = [
+        "--pin=none",
+        "--block-ops=64",
+        "--stack-time=2s",
+        flag.as_str(),
+    ];
     let mut running = reporting(&echo, &flags);
-    let job = job(&gpu, "slow=2:8:1500:1000000000");
+    let fault = gpu.gate("fault");
+    let from = format!("delay_from={}", fault.display());
+    let job = start(&gpu, (4, 2), &["delay=2:spin:20", &from], &pinned_to(0));
     running.follow(&gpu, &job);
+    running.wait_for_metric(CALLS, |calls| calls > HEALTHY_CALLS);
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    fs::write(fault, "").unwrap();
+    let (cluster, rank) = (
+        json!({"cluster": "live"}),
+        json!({"cluster": "live", "rank": 2}),
+    );
+    wait_until_named(
+        &running,
+        &echo,
+        "fleet.cluster.find_outlier_nodes",
+        &cluster,
+    );
     echo.wait_for_outlier(
         &json!({"node_id": "node-7", "rank": 2, "role": "culprit", "source": "host"}),
     );
+    wait_until_named(&running, &echo, "fleet.cluster.explain_rank", &rank);
     wait_until_unhealthy(&socket);
     running.wait_for_log("where a process spends its time");
     let stacks = echo.wait_for_stacks(2);
-    assert!(stacks.to_string().contains("pause_ms"), "{stacks:#}");
+    assert!(stacks.to_string().contains("delay_step"), "{stacks:#}");
 
     // The agent's losses are reported to Echo, and there are none.
     let lost = echo.agent_metric("fleet.agent.events_lost");
@@ -108,7 +152,9 @@ fn the_rank_that_a_job_hangs_for_is_sampled_and_captured_and_its_host_is_unhealt
     let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
     let flag = format!("--health-socket={}", socket.display());
     let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s", &flag]);
-    let job = job(&gpu, "slow=2:600000:250:251");
+    let end = format!("end={}", gpu.gate("end").display());
+    let options = ["step=4", "compute=50", "slow=2:600000:250:251", &end];
+    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
     running.follow(&gpu, &job);
     wait_until_unhealthy(&socket);
     running.wait_for_log("where a process spends its time");
