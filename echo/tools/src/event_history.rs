@@ -17,7 +17,7 @@ use crate::schemas::{ClusterName, Name};
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
-use crate::{ToolError, names};
+use crate::{ToolError, names, operations};
 
 const DEFAULT_LIMIT: usize = 100;
 
@@ -196,7 +196,15 @@ impl Tool for EventHistory {
 
     async fn call(self, scope: &Scope<'_>) -> Result<History, ToolError> {
         let window = scope.window;
-        let page = scope.context.store.events(self.query(scope)?).await?;
+        let store = &scope.context.store;
+        let query = self.query(scope)?;
+        let mut page = store.events(query.clone()).await?;
+        // Other senders spell operations in their own way, so the text is looked for first.
+        let stored = self.op.as_deref().and_then(operations::stored);
+        if page.events.is_empty() && stored.is_some() {
+            let op = names::optional("op", stored)?;
+            page = store.events(EventQuery { op, ..query }).await?;
+        }
         let events = take_within_size(&page.events, self.limit() * BYTES_PER_EVENT)?;
         let end = match page.events.get(events.len()) {
             Some(_) => page.events.get(events.len() - 1).map(Cursor::after),

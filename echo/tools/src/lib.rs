@@ -40,6 +40,7 @@ pub mod lifecycle;
 pub mod list_cursor;
 mod lost_times;
 mod names;
+mod operations;
 pub mod outlier;
 pub mod picture;
 pub mod quality;

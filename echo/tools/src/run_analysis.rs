@@ -14,9 +14,7 @@ use serde_json::Value;
 use crate::rounding::Precision;
 use crate::scope::Scope;
 use crate::tool::Tool;
-use crate::{ToolError, shard_hint};
-
-mod operations;
+use crate::{ToolError, operations, shard_hint};
 
 const DEFAULT_ROWS: usize = 200;
 const MAX_ROWS: usize = 10_000;

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use echo_core::ids::CommId;
+use echo_core::model::event::{Block, Source};
 use echo_core::units::Window;
 use echo_store::Cursor;
 
@@ -98,6 +100,47 @@ async fn pages_list_all_events_once() {
         seen.len(),
         4 * 120,
         "the last instant is outside of the window"
+    );
+}
+
+#[tokio::test]
+async fn an_operation_is_found_in_any_spelling_and_in_that_of_its_sender_first() {
+    let context = context().await;
+    let of_op = async |op: &str, second: i64| {
+        let mut reduced = batch(0..4, second..=second);
+        for event in &mut reduced.events {
+            event.block = Some(Block {
+                comm: CommId::new(7),
+                op: Some(op.parse().unwrap()),
+                seqs: None,
+                role: None,
+                iterations: None,
+                anchor: None,
+                source: Source::Host,
+            });
+        }
+        let n_events = reduced.events.len();
+        context.store.append(reduced).await.unwrap();
+        n_events
+    };
+    let found = async |op: &str| {
+        let tool = EventHistory {
+            from: Some(TimeArg::At(at(0))),
+            to: Some(TimeArg::At(at(700))),
+            op: Some(op.to_owned()),
+            ..EventHistory::default()
+        };
+        run_tool(&context, tool).await.events.len()
+    };
+    let n_events = of_op("AllReduce", 605).await;
+    for op in ["AllReduce", "ALL_REDUCE", "all_reduce", "ncclAllReduce"] {
+        assert_eq!(found(op).await, n_events, "{op}");
+    }
+    assert_eq!(found("Broadcast").await, 0);
+    let n_others = of_op("all_reduce", 610).await;
+    assert_eq!(
+        [found("all_reduce").await, found("AllReduce").await],
+        [n_others, n_events]
     );
 }
 

@@ -1,6 +1,6 @@
-//! Operations that a statement spells otherwise than NCCL does: no row has them.
+//! Operations that are spelled otherwise than NCCL, and Echo's agents, spell them.
 
-/// Operations of communicators, as they are stored.
+/// Operations of communicators, as agents send them and they are stored.
 const OPERATIONS: [&str; 10] = [
     "AllReduce",
     "AllGather",
@@ -19,7 +19,7 @@ const COMPARED: [&str; 3] = ["op =", "op=", "op in ("];
 
 /// A note on the first operation with which `op` is compared in another spelling, such as `ALL_REDUCE` or
 /// `ncclAllReduce`.
-pub(super) fn note(sql: &str) -> Option<String> {
+pub(crate) fn note(sql: &str) -> Option<String> {
     let mut is_of_list = false;
     let mut before = "";
     for (number, part) in sql.split('\'').enumerate() {
@@ -38,8 +38,8 @@ pub(super) fn note(sql: &str) -> Option<String> {
     None
 }
 
-/// The operation that a text spells in another way.
-fn stored(text: &str) -> Option<&'static str> {
+/// The operation that a text spells in another way, as it is stored.
+pub(crate) fn stored(text: &str) -> Option<&'static str> {
     let plain = text.replace(['_', '-'], "").to_ascii_lowercase();
     let plain = plain.strip_prefix("nccl").unwrap_or(&plain);
     let stored = OPERATIONS
