@@ -2,8 +2,6 @@
 
 use fleet_agent_core::event::InFlight;
 
-use crate::clock::monotonic_ns;
-
 /// Longest time for which a call is waited for that lasts longer than a read, nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000;
 
@@ -32,12 +30,14 @@ impl InCall {
 }
 
 /// Reads with the knowledge of the call that the thread is in. If that ends during the read, the
-/// thread is read again at the beginning of its next call of the function.
+/// thread is read again at the beginning of its next call of the function. `now_ns` is a clock in
+/// nanoseconds, by which that call is waited for.
 pub(crate) fn read_in_call<T>(
+    now_ns: impl Fn() -> u64,
     in_flight: impl Fn() -> InFlight,
     mut read: impl FnMut() -> T,
 ) -> (T, InCall) {
-    let until_ns = monotonic_ns().saturating_add(PATIENCE_NS);
+    let until_ns = now_ns().saturating_add(PATIENCE_NS);
     let mut before = in_flight();
     loop {
         let lines = read();
@@ -48,8 +48,7 @@ pub(crate) fn read_in_call<T>(
         let is_next = |now: &InFlight| {
             *now != before && matches!(now, InFlight::Call { function, .. } if *function == left)
         };
-        let until_over =
-            std::iter::repeat_with(&in_flight).take_while(|_| monotonic_ns() < until_ns);
+        let until_over = std::iter::repeat_with(&in_flight).take_while(|_| now_ns() < until_ns);
         match until_over.into_iter().find(is_next) {
             Some(next) => before = next,
             None => return (lines, in_call),
@@ -71,15 +70,16 @@ mod tests {
     }
 
     /// Reads while the calls in flight are these, one after the other, and the last one from then on;
-    /// returns the number of the reads and the call.
+    /// returns the number of the reads and the call. A look takes a hundredth of the patience.
     fn read(in_flight: &[InFlight]) -> (u32, InCall) {
         let looks = Cell::new(0);
         let look = || {
             let index = looks.replace(looks.get() + 1);
             in_flight[index.min(in_flight.len() - 1)]
         };
+        let now_ns = || u64::try_from(looks.get()).unwrap() * (PATIENCE_NS / 100);
         let mut reads = 0;
-        read_in_call(look, || {
+        read_in_call(now_ns, look, || {
             reads += 1;
             reads
         })
@@ -102,10 +102,12 @@ mod tests {
 
     #[test]
     fn a_read_during_which_the_last_call_ends_has_no_line() {
-        assert_eq!(
-            read(&[malloc(7), InFlight::None]),
-            (1, InCall::Left("cudaMalloc"))
-        );
+        let left = (1, InCall::Left("cudaMalloc"));
+        assert_eq!(read(&[malloc(7), InFlight::None]), left);
+        let mut too_late = vec![InFlight::None; 110];
+        too_late[0] = malloc(7);
+        too_late.push(malloc(8));
+        assert_eq!(read(&too_late), left);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use fleet_agent_core::event::{CallProbes, Frame, InFlight, StackSample};
 
+use crate::clock::monotonic_ns;
 use crate::error::StackError;
 use crate::in_call::{InCall, read_in_call};
 use crate::kernel::uninterruptible_wait;
@@ -173,7 +174,8 @@ impl Sampler {
             {
                 continue;
             }
-            let (lines, in_call) = read_in_call(in_flight, || python.read(thread.own_tid));
+            let (lines, in_call) =
+                read_in_call(monotonic_ns, in_flight, || python.read(thread.own_tid));
             let lines = lines.filter(|lines| !lines.is_empty());
             if let (Some(lines), InCall::Of(function)) = (lines, in_call) {
                 let sampled = Sampled {
@@ -200,7 +202,7 @@ impl Sampler {
             None => NativeStack::Unknown,
         };
         let in_flight = || probes.in_flight(self.pid, thread.tid);
-        let (python, in_call) = read_in_call(in_flight, || match &mut self.python {
+        let (python, in_call) = read_in_call(monotonic_ns, in_flight, || match &mut self.python {
             Ok(reader) => reader.read(thread.own_tid),
             Err(_) => Some(Vec::new()),
         });
