@@ -1,16 +1,13 @@
 //! Reported cost of recorded jobs, compared with their true cost.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
 use echo_core::model::detector_output::{DetectorOutput, LostTime};
-use flate2::read::GzDecoder;
 use serde_json::Value;
 
-use crate::repository;
+use crate::{repository, truth};
 use echo_bench::real::{JOBS, RealJob, deliveries};
 
 /// Lost time of a job, as the detector reports it.
@@ -49,19 +46,9 @@ fn job(name: &str) -> &'static RealJob {
 /// True cost of a recording, GPU-milliseconds: extra time of the steps with the fault, summed over
 /// all ranks and steps.
 fn truth_gpu_ms(name: &str) -> f64 {
-    let path = repository("testdata/recordings").join(format!("{name}.jsonl.gz"));
-    let lines = BufReader::new(GzDecoder::new(File::open(path).unwrap())).lines();
-    let lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-    let ranks: Vec<Value> = lines.filter(|line| line["kind"] == "truth").collect();
-    let rows = |rank: &Value| rank["rows"].as_array().unwrap().clone();
-    // The faulty rank marks the steps with the fault.
-    let faulty: BTreeSet<i64> = ranks
-        .iter()
-        .flat_map(rows)
-        .filter(|row| row[5] == 1)
-        .map(|row| row[0].as_i64().unwrap())
-        .collect();
-    ranks.iter().map(|rank| lost_ms(&rows(rank), &faulty)).sum()
+    let ranks = truth::ranks(name);
+    let faulty = truth::faulty_steps(&ranks);
+    ranks.iter().map(|rows| lost_ms(rows, &faulty)).sum()
 }
 
 /// Extra time of the steps with the fault on one rank, milliseconds.

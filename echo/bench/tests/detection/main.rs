@@ -10,6 +10,10 @@ mod hosts;
 mod jobs;
 #[cfg(test)]
 mod loops;
+#[cfg(test)]
+mod promptness;
+#[cfg(test)]
+mod truth;
 
 /// Returns a path in the repository.
 fn repository(path: &str) -> PathBuf {

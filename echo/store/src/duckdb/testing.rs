@@ -6,6 +6,8 @@
     reason = "only tests of this package and others see it"
 )]
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,21 +30,9 @@ impl DuckDbStore {
     /// The same with another clock.
     pub fn scratch_with(clock: Arc<dyn Clock>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = DuckDbConfig {
-            memory_limit: Amount::Bytes(256_000_000),
-            threads: Some(1),
-            readers: 1,
-            checkpoint_every: Duration::from_hours(1),
-            limits: Limits {
-                age: None,
-                cost_age: None,
-                size: None,
-                floor: Some(Amount::Bytes(0)),
-                ballast_bytes: 0,
-                ..Limits::default()
-            },
-            ..DuckDbConfig::new(folder.path().join("echo.db"))
-        };
+        let path = folder.path().join("echo.db");
+        fs::copy(empty_database(), &path).unwrap();
+        let config = scratch_config(&path);
         Self {
             _scratch: Some(folder),
             ..Self::open(&config, clock).unwrap()
@@ -67,5 +57,42 @@ impl DuckDbStore {
         let tasks = self.writer.maintenance_queue();
         let delete = move || tasks.delete(range, until);
         tokio::task::spawn_blocking(delete).await.unwrap().unwrap();
+    }
+}
+
+/// Database without rows, which tests copy: to create the schema takes longer than most of them. It
+/// lies beside the test program and is created anew with each build of that.
+fn empty_database() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let empty = program.with_extension("empty.db");
+    let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
+    let built = modified(&program).unwrap();
+    if modified(&empty).is_ok_and(|created| created >= built) {
+        return empty;
+    }
+    let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    let path = folder.path().join("echo.db");
+    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
+    drop(DuckDbStore::open(&scratch_config(&path), clock).unwrap());
+    // Programs that run at the same time replace it with an equal one.
+    fs::rename(path, &empty).unwrap();
+    empty
+}
+
+fn scratch_config(path: &Path) -> DuckDbConfig {
+    DuckDbConfig {
+        memory_limit: Amount::Bytes(256_000_000),
+        threads: Some(1),
+        readers: 1,
+        checkpoint_every: Duration::from_hours(1),
+        limits: Limits {
+            age: None,
+            cost_age: None,
+            size: None,
+            floor: Some(Amount::Bytes(0)),
+            ballast_bytes: 0,
+            ..Limits::default()
+        },
+        ..DuckDbConfig::new(path)
     }
 }
