@@ -67,7 +67,7 @@ fn assert_prompt(name: &str, incident: &Incident, tolerance: f64) {
 fn a_late_host_is_named_within_30_iterations_and_cleared_soon() {
     use CauseClass::{Host, Inconclusive};
     for (name, rank, classes, tolerance) in [
-        ("host-sleep-rank2", 2, &[Host] as &[_], FINE),
+        ("host-sleep-rank2", 2, &[Host][..], FINE),
         ("cpu-contention-rank1", 1, &[Host], FINE),
         ("mesh-host-sleep-rank3", 3, &[Host, Inconclusive], COARSE),
         ("nosync-host-sleep-rank0", 0, &[Host, Inconclusive], COARSE),
