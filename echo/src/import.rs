@@ -41,8 +41,8 @@ Give one file per rank, or a folder with them. Formats are recognised by content
 (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of
 Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV),
 recordings of fleet-agent; and one answer of NCCL's RAS subsystem, or logs with lines of PyTorch's
-watchdog; each but databases may be gzipped. Folders in a folder are not read. Nothing in a pickle
-is run.
+watchdog; each but databases may be gzipped. Of several folders in a folder give one. Nothing in a
+pickle is run.
 
 fleet-echo open takes recordings of several hosts and keeps their nodes apart.";
 
@@ -305,6 +305,10 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
     if report.hang.is_none() {
         if is_empty(&answers.outliers) {
             writeln!(out, "  verdict  {}", without_outlier(report))?;
+            if report.cause().is_some() {
+                let reason = "without healthy steps to compare with, the cost is not known";
+                return writeln!(out, "  cost     unknown: {reason}");
+            }
         } else {
             print_verdict(out, &answers.outliers)?;
         }

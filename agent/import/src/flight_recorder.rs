@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::pickle::{self, PickleError};
+use crate::rank_name::{named_rank, trailing_number};
 use crate::trace::{Collective, RankTrace, parse_op};
 
 /// Error of a dump.
@@ -237,7 +238,7 @@ impl Dump {
                 possible.retain(|rank| *rank == own);
             }
         }
-        let by_name = trailing_number(file_name);
+        let by_name = named_rank(file_name).or_else(|| trailing_number(file_name));
         match possible {
             Some(ranks) if ranks.len() == 1 => ranks.first().copied(),
             Some(ranks) if !ranks.is_empty() => by_name.filter(|rank| ranks.contains(rank)),
@@ -308,14 +309,6 @@ pub(crate) fn parse_ranks(text: &str) -> Vec<u32> {
     let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
     let numbers = inner.split(',').map(|number| number.trim().parse().ok());
     numbers.collect::<Option<_>>().unwrap_or_default()
-}
-
-/// Last number in the name of a file, without its extensions: `nccl_trace_rank_12.json` -> 12.
-pub(crate) fn trailing_number(file_name: &str) -> Option<u32> {
-    let stem = file_name.split('.').next().unwrap_or(file_name);
-    let mut numbers = stem.split(|letter: char| !letter.is_ascii_digit());
-    let last = numbers.rfind(|digits| !digits.is_empty());
-    last.and_then(|digits| digits.parse().ok())
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::flight_recorder::{nanos, trailing_number};
+use crate::flight_recorder::nanos;
+use crate::rank_name::trailing_number;
 use crate::trace::{Collective, RankTrace, parse_op};
 
 #[derive(Deserialize)]

@@ -1,11 +1,134 @@
-//! Names of GPU kernels.
+//! Names of GPU kernels that communicate.
 
-/// Returns whether a kernel is one of NCCL or RCCL; the first name is that since NCCL 2.19.
-pub(crate) fn is_nccl(kernel: &str) -> bool {
-    kernel.starts_with("ncclDevKernel") || kernel.starts_with("ncclKernel")
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use fleet_agent_core::event::Op;
+
+use crate::trace::parse_op;
+
+/// Beginnings of the names of NCCL's and RCCL's kernels: since 2.19 and before, and those on symmetric
+/// memory since 2.28 and in 2.27.
+const NCCL: [&str; 4] = [
+    "ncclDevKernel",
+    "ncclKernel",
+    "ncclSymkDevKernel",
+    "ncclSymDevKernel",
+];
+
+/// Parts of the names of other kernels in which ranks wait for each other, with their operation; small
+/// and large letters count alike. vLLM, `PyTorch`, TensorRT-LLM and `FlashInfer` write all-reduces of
+/// their own, with one or two exchanges; vLLM's are named after the devices. `DeepEP` sends the tokens of
+/// a mixture of experts to their experts, and their results back.
+const OTHERS: [(&str, Op); 11] = [
+    ("all_reduce", Op::AllReduce),
+    ("allreduce", Op::AllReduce),
+    ("cross_device_reduce", Op::AllReduce),
+    ("all_gather", Op::AllGather),
+    ("allgather", Op::AllGather),
+    ("reduce_scatter", Op::ReduceScatter),
+    ("reducescatter", Op::ReduceScatter),
+    ("all_to_all", Op::AllToAll),
+    ("alltoall", Op::AllToAll),
+    ("deep_ep::", Op::AllToAll),
+    ("broadcast_kernel_multimem", Op::Broadcast),
+];
+
+static OTHER_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let names = OTHERS.map(|(name, _)| name);
+    let mut builder = AhoCorasick::builder();
+    builder.ascii_case_insensitive(true).build(names).ok()
+});
+
+/// What a kernel is to the comparison of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KernelKind {
+    /// It computes.
+    Computation,
+    /// A transfer, or a collective operation that is made of transfers.
+    Transfer,
+    /// It communicates; RCCL has one kernel for all operations.
+    Generic,
+    /// A collective operation.
+    Collective(Op),
 }
 
-/// Part of a kernel's name before its template arguments.
-pub(crate) fn kernel_op(kernel: &str) -> &str {
-    kernel.split('(').next().unwrap_or(kernel)
+impl KernelKind {
+    /// Returns the kind that the name tells.
+    pub(crate) fn of(kernel: &str) -> Self {
+        // Template arguments of kernels that compute contain words such as BlockAllReduce.
+        let named = kernel.trim_start_matches("void ");
+        let named = named.trim_start_matches("(anonymous namespace)::");
+        let name = named.split(['(', '<']).next().unwrap_or(named);
+        let is_nccl = |begin: &&str| {
+            let start = name.get(..begin.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(begin))
+        };
+        if NCCL.iter().any(is_nccl) {
+            let unknown = if name.contains("_Generic") {
+                Self::Generic
+            } else {
+                Self::Transfer
+            };
+            return parse_op(name).map_or(unknown, Self::Collective);
+        }
+        let found = OTHER_NAMES.as_ref().and_then(|names| names.find(name));
+        let op = found.and_then(|found| OTHERS.get(found.pattern().as_usize()));
+        op.map_or(Self::Computation, |(_, op)| Self::Collective(*op))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_of_nccl_and_of_others_communicate() {
+        use KernelKind::{Collective, Computation, Generic, Transfer};
+        for (name, kind) in [
+            (
+                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+                Collective(Op::AllReduce),
+            ),
+            (
+                "ncclKernel_AllGather_RING_LL_Sum_int8_t(x)",
+                Collective(Op::AllGather),
+            ),
+            (
+                "nccldevkernel_reducescatter_sum_bf16(x)",
+                Collective(Op::ReduceScatter),
+            ),
+            (
+                "ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(x)",
+                Collective(Op::AllReduce),
+            ),
+            (
+                "ncclSymkDevKernel_AllGather_ST(x)",
+                Collective(Op::AllGather),
+            ),
+            ("ncclDevKernel_SendRecv(x)", Transfer),
+            ("ncclDevKernel_Generic_1(x)", Generic),
+            (
+                "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(x)",
+                Collective(Op::AllReduce),
+            ),
+            (
+                "void vllm::cross_device_reduce_1stage<__half, 8>(x)",
+                Collective(Op::AllReduce),
+            ),
+            (
+                "void tensorrt_llm::oneShotAllReduceKernel<float>(x)",
+                Collective(Op::AllReduce),
+            ),
+            (
+                "void deep_ep::intranode::dispatch<8, 768>(int4*)",
+                Collective(Op::AllToAll),
+            ),
+            ("void softmax<float, BlockAllReduce<float>>(x)", Computation),
+            ("ampere_bf16_s16816gemm_bf16_128x64", Computation),
+            ("", Computation),
+        ] {
+            assert_eq!(KernelKind::of(name), kind, "{name}");
+        }
+    }
 }

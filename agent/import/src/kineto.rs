@@ -2,28 +2,52 @@
 //!
 //! Kernels of collectives are recognised by their names: `ncclDevKernel_...` and, before NCCL 2.19,
 //! `ncclKernel_...`; RCCL uses the same. Times are of the clock of the host. The events are visited
-//! one by one, so that a trace needs the memory of its bytes and of its collectives.
+//! one by one, so that a trace needs the memory of its bytes and of its collectives. `damaged` reads a
+//! trace that is not JSON, or has values of other types.
+
+mod damaged;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
+use fleet_agent_core::event::Op;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
-use crate::flight_recorder::{parse_ranks, trailing_number};
-use crate::kernel::{is_nccl, kernel_op};
+use crate::flight_recorder::parse_ranks;
+use crate::kernel::KernelKind;
+use crate::rank_name::named_rank;
 use crate::trace::{Collective, RankTrace, parse_op};
 
-/// Reads a trace. `file_name` tells the rank where the content does not.
+/// Reads a trace. A word in `file_name` tells the rank where the content does not.
 pub fn read(bytes: &[u8], file_name: &str) -> Result<RankTrace, serde_json::Error> {
-    let mut trace = RankTrace::default();
+    let mut whole = Events::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    deserializer.deserialize_map(TopLevel(&mut trace))?;
-    trace.rank = trace.rank.or_else(|| trailing_number(file_name));
+    let events = match deserializer.deserialize_map(TopLevel(&mut whole)) {
+        Ok(()) => whole,
+        Err(error) => damaged::read(bytes).ok_or(error)?,
+    };
+    let mut trace = events.finish();
+    trace.rank = trace.rank.or_else(|| named_rank(file_name));
     Ok(trace)
 }
 
-struct TopLevel<'t>(&'t mut RankTrace);
+/// What was read so far.
+#[derive(Default)]
+struct Events {
+    trace: RankTrace,
+    /// Operations that the framework marked, in the order of their ends by stream.
+    marked: BTreeMap<Stream, Vec<(u64, u64, Op)>>,
+    /// Kernels whose names do not tell their operation.
+    unknown: Vec<(Stream, KernelKind, Collective)>,
+}
+
+/// Device and stream, as an event names them.
+type Stream = (String, String);
+
+struct TopLevel<'t>(&'t mut Events);
 
 #[derive(Deserialize)]
 struct DistributedInfo {
@@ -71,20 +95,19 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             match key.as_ref() {
-                "traceEvents" => map.next_value_seed(Events(self.0))?,
+                "traceEvents" => map.next_value_seed(EventList(self.0))?,
                 "distributedInfo" => {
                     let info: DistributedInfo = map.next_value()?;
-                    (self.0.rank, self.0.world_size) = (info.rank, info.world_size);
+                    let trace = &mut self.0.trace;
+                    (trace.rank, trace.world_size) = (info.rank, info.world_size);
                     for group in info.pg_config {
-                        if let (Some(name), Some(ranks)) = (group.pg_name, group.ranks) {
-                            self.0.groups.insert(name, ranks.list());
-                        }
+                        set_group(trace, group);
                     }
                 }
                 "deviceProperties" => {
                     let devices: Vec<DeviceProperties> = map.next_value()?;
                     let names = devices.into_iter().filter_map(|device| device.name);
-                    self.0.gpu_model = names.into_iter().next();
+                    self.0.trace.gpu_model = names.into_iter().next();
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -93,9 +116,15 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     }
 }
 
-struct Events<'t>(&'t mut RankTrace);
+fn set_group(trace: &mut RankTrace, group: GroupConfig) {
+    if let (Some(name), Some(ranks)) = (group.pg_name, group.ranks) {
+        trace.groups.insert(name, ranks.list());
+    }
+}
 
-impl<'de> DeserializeSeed<'de> for Events<'_> {
+struct EventList<'t>(&'t mut Events);
+
+impl<'de> DeserializeSeed<'de> for EventList<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -103,7 +132,7 @@ impl<'de> DeserializeSeed<'de> for Events<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Events<'_> {
+impl<'de> Visitor<'de> for EventList<'_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,7 +141,7 @@ impl<'de> Visitor<'de> for Events<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         while let Some(event) = seq.next_element::<TraceEvent<'de>>()? {
-            add(self.0, event);
+            self.0.add(event);
         }
         Ok(())
     }
@@ -130,6 +159,10 @@ struct TraceEvent<'a> {
     ts: f64,
     #[serde(default)]
     dur: f64,
+    #[serde(default)]
+    pid: Value,
+    #[serde(default)]
+    tid: Value,
     #[serde(borrow, default)]
     args: Option<Args<'a>>,
 }
@@ -147,48 +180,101 @@ struct Args<'a> {
     #[serde(default, rename = "Seq")]
     seq: Option<i64>,
     #[serde(default)]
-    stream: Option<serde_json::Value>,
+    stream: Option<Value>,
 }
 
-/// Adds the event if it is a kernel or a step.
-fn add(trace: &mut RankTrace, event: TraceEvent<'_>) {
-    if event.ph != "X" {
-        return;
+impl Events {
+    /// Adds the event if it is a kernel, a step or a marked operation.
+    fn add(&mut self, event: TraceEvent<'_>) {
+        if event.ph != "X" {
+            return;
+        }
+        if event.cat == "user_annotation" && event.name.starts_with("ProfilerStep") {
+            self.trace.n_steps += 1;
+        } else if event.cat == "gpu_user_annotation" {
+            self.add_marked(&event);
+        } else if event.cat.eq_ignore_ascii_case("kernel") {
+            self.add_kernel(event);
+        }
     }
-    if event.cat == "user_annotation" && event.name.starts_with("ProfilerStep") {
-        trace.n_steps += 1;
+
+    /// Keeps a span such as `nccl:all_to_all`, which the framework put over its kernels.
+    fn add_marked(&mut self, event: &TraceEvent<'_>) {
+        if let Some(op) = event.name.strip_prefix("nccl:").and_then(parse_op) {
+            let (start, duration) = (nanos(event.ts), nanos(event.dur));
+            let marked = self.marked.entry(event.stream()).or_default();
+            marked.push((start, start.saturating_add(duration), op));
+        }
     }
-    if event.cat != "kernel" {
-        return;
+
+    fn add_kernel(&mut self, event: TraceEvent<'_>) {
+        let (duration_ns, stream) = (nanos(event.dur), event.stream());
+        let kind = KernelKind::of(&event.name);
+        if kind == KernelKind::Computation {
+            let busy_ns = self.trace.busy_ns.get_or_insert(0);
+            *busy_ns = busy_ns.saturating_add(duration_ns);
+            return;
+        }
+        let args = event.args.unwrap_or_default();
+        let group = match args.group {
+            Some(group) => group.into_owned(),
+            // Before PyTorch named groups, a group had a stream of its own on all ranks alike.
+            None => format!("stream {}", args.stream.unwrap_or_default()),
+        };
+        if let Some(ranks) = args.ranks.map(Ranks::list) {
+            self.trace.groups.entry(group.clone()).or_insert(ranks);
+        }
+        let by_framework = args.collective.as_deref().map(parse_op);
+        let kernel = |op| Collective {
+            group,
+            seq: args.seq.and_then(|seq| u64::try_from(seq).ok()),
+            op,
+            size: args.elements.unwrap_or(0),
+            start_ns: Some(nanos(event.ts)),
+            duration_ns,
+        };
+        match (by_framework, kind) {
+            (Some(Some(op)), _) | (None, KernelKind::Collective(op)) => {
+                self.trace.collectives.push(kernel(op));
+            }
+            // The framework says that it is a transfer.
+            (Some(None), _) => self.trace.n_transfers += 1,
+            (None, _) => self.unknown.push((stream, kind, kernel(Op::AllReduce))),
+        }
     }
-    let duration_ns = nanos(event.dur);
-    if !is_nccl(&event.name) {
-        let busy_ns = trace.busy_ns.get_or_insert(0);
-        *busy_ns = busy_ns.saturating_add(duration_ns);
-        return;
+
+    /// Returns the trace, with the operations of kernels whose names do not tell them.
+    fn finish(mut self) -> RankTrace {
+        for marked in self.marked.values_mut() {
+            marked.sort_unstable_by_key(|(start, ..)| *start);
+        }
+        for (stream, kind, kernel) in self.unknown {
+            let marked = self.marked.get(&stream).map_or(&[][..], Vec::as_slice);
+            match (op_over(marked, &kernel), kind) {
+                (Some(op), _) => self.trace.collectives.push(Collective { op, ..kernel }),
+                (None, KernelKind::Generic) => {
+                    let op = self.trace.assumed_op();
+                    self.trace.collectives.push(Collective { op, ..kernel });
+                }
+                (None, _) => self.trace.n_transfers += 1,
+            }
+        }
+        self.trace
     }
-    let args = event.args.unwrap_or_default();
-    let by_framework = args.collective.as_deref().and_then(parse_op);
-    let Some(op) = by_framework.or_else(|| parse_op(kernel_op(&event.name))) else {
-        trace.n_transfers += 1;
-        return;
-    };
-    let group = match args.group {
-        Some(group) => group.into_owned(),
-        // Before PyTorch named groups, a group had a stream of its own on all ranks alike.
-        None => format!("stream {}", args.stream.unwrap_or_default()),
-    };
-    if let Some(ranks) = args.ranks.map(Ranks::list) {
-        trace.groups.entry(group.clone()).or_insert(ranks);
+}
+
+impl TraceEvent<'_> {
+    fn stream(&self) -> Stream {
+        (self.pid.to_string(), self.tid.to_string())
     }
-    trace.collectives.push(Collective {
-        group,
-        seq: args.seq.and_then(|seq| u64::try_from(seq).ok()),
-        op,
-        size: args.elements.unwrap_or(0),
-        start_ns: Some(nanos(event.ts)),
-        duration_ns,
-    });
+}
+
+/// Operation of the last span that begins before the middle of a kernel, if it ends after that.
+fn op_over(marked: &[(u64, u64, Op)], kernel: &Collective) -> Option<Op> {
+    let middle = kernel.start_ns?.saturating_add(kernel.duration_ns / 2);
+    let n_before = marked.partition_point(|(start, ..)| *start <= middle);
+    let (_, end, op) = marked.get(n_before.checked_sub(1)?)?;
+    (*end >= middle).then_some(*op)
 }
 
 /// Converts microseconds; what is not a time becomes 0.

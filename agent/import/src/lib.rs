@@ -43,6 +43,7 @@ mod matching;
 pub mod nsys;
 pub mod pickle;
 pub mod progress;
+mod rank_name;
 pub mod ras;
 pub mod report;
 mod timeline;

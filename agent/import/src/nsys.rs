@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fleet_agent_core::event::Op;
 
-use crate::kernel::{is_nccl, kernel_op};
-use crate::trace::{Collective, RankTrace, parse_op};
+use crate::kernel::KernelKind;
+use crate::trace::{Collective, RankTrace};
 
 /// Difference of the ends of one operation on two GPUs that is always accepted, nanoseconds.
 const END_SKEW_NS: u64 = 100_000;
@@ -63,14 +63,18 @@ impl FileKernels {
     pub fn add(&mut self, kernel: &Kernel<'_>) -> bool {
         let trace = self.by_gpu.entry(kernel.gpu).or_default();
         let duration_ns = kernel.end_ns.saturating_sub(kernel.start_ns);
-        let Some(name) = kernel.nccl_name.filter(|name| is_nccl(name)) else {
-            let busy_ns = trace.busy_ns.get_or_insert(0);
-            *busy_ns = busy_ns.saturating_add(duration_ns);
-            return true;
-        };
-        let Some(op) = parse_op(kernel_op(name)) else {
-            trace.n_transfers += 1;
-            return true;
+        let op = match KernelKind::of(kernel.nccl_name.unwrap_or_default()) {
+            KernelKind::Computation => {
+                let busy_ns = trace.busy_ns.get_or_insert(0);
+                *busy_ns = busy_ns.saturating_add(duration_ns);
+                return true;
+            }
+            KernelKind::Transfer => {
+                trace.n_transfers += 1;
+                return true;
+            }
+            KernelKind::Generic => trace.assumed_op(),
+            KernelKind::Collective(op) => op,
         };
         trace.collectives.push(Collective {
             group: format!("stream {}", kernel.stream),

@@ -56,6 +56,9 @@ pub struct Report {
     pub cannot_show: Vec<String>,
     /// Files that were not read.
     pub skipped: Vec<SkippedFile>,
+    /// What was assumed about the files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl Report {
@@ -86,6 +89,7 @@ impl Report {
             refusal: None,
             cannot_show: format.limits().iter().map(ToString::to_string).collect(),
             skipped,
+            notes: Vec::new(),
         };
         report.refusal = report.refusal(traces);
         report
@@ -116,6 +120,7 @@ impl Report {
                 .map(ToString::to_string)
                 .collect(),
             skipped,
+            notes: Vec::new(),
         }
     }
 
@@ -199,6 +204,9 @@ impl fmt::Display for Report {
         )?;
         if !self.missing_ranks.is_empty() {
             writeln!(f, "           no file of {}", noun(&self.missing_ranks))?;
+        }
+        for note in &self.notes {
+            writeln!(f, "           {note}")?;
         }
         for one in self.skipped.iter().take(LISTED) {
             writeln!(f, "           not read: {}", one.reason)?;

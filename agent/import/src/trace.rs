@@ -25,6 +25,33 @@ pub struct RankTrace {
     pub busy_ns: Option<u64>,
     /// Number of marked steps.
     pub n_steps: u64,
+    /// Number of collectives whose operation is assumed, because nothing tells it.
+    pub n_assumed: u64,
+    /// Number of events of a damaged file that could not be read.
+    pub n_unread: u64,
+}
+
+impl RankTrace {
+    /// First start and last end of its collectives by the clock of the rank, nanoseconds.
+    pub(crate) fn span_ns(&self) -> Option<(u64, u64)> {
+        let starts = self.collectives.iter().filter_map(|one| one.start_ns);
+        let ends = self.collectives.iter().filter_map(Collective::end_ns);
+        starts.min().zip(ends.max())
+    }
+
+    /// The operation that a kernel for all operations is taken for: kernels of the ranks are compared in
+    /// the order of their streams.
+    pub(crate) fn assumed_op(&mut self) -> Op {
+        self.n_assumed += 1;
+        Op::AllReduce
+    }
+
+    /// Number of ranks of the job as far as the content tells: of the job, or in its groups.
+    pub(crate) fn n_declared_ranks(&self) -> Option<u32> {
+        let last = self.groups.values().flatten().max();
+        let grouped = last.map(|last| last.saturating_add(1));
+        self.world_size.max(grouped)
+    }
 }
 
 /// Collective operation on the GPU of one rank.

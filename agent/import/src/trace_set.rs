@@ -8,17 +8,22 @@ use fleet_hang::{Group, Job};
 
 use crate::blocks::{self, RankPoints};
 use crate::calls::{self, Calls};
-use crate::flight_recorder::{Dump, trailing_number};
+use crate::flight_recorder::Dump;
 use crate::format::Format;
 use crate::inspector::{self, ProcessTrace};
 use crate::lateness::late_ranks;
 use crate::nsys::{self, FileGpus};
 use crate::progress::reports;
+use crate::rank_name::{named_rank, trailing_number};
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 use crate::transfers::has_pending_transfers;
 use crate::watchdog::WatchdogLog;
 use crate::{bytedance, hang, kineto, ras};
+
+mod ranks;
+
+use ranks::UnplacedTrace;
 
 /// Mark at the beginning of text that other systems wrote.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -82,6 +87,8 @@ pub struct TraceSet {
     files: BTreeMap<u32, String>,
     dumps: BTreeMap<u32, Dump>,
     traces: BTreeMap<u32, RankTrace>,
+    unplaced: Vec<UnplacedTrace>,
+    notes: Vec<String>,
     processes: Vec<ProcessTrace>,
     calls: Calls,
     gpus: Vec<FileGpus>,
@@ -118,8 +125,7 @@ impl TraceSet {
             Format::Kineto => {
                 let trace =
                     kineto::read(bytes, name).map_err(|error| damaged(error.to_string()))?;
-                let rank = self.claim(file, trace.rank)?;
-                self.traces.insert(rank, trace);
+                self.add_profile(file, name, trace)?;
             }
             Format::FlightRecorder => {
                 let dump = Dump::read(bytes).map_err(|error| damaged(error.to_string()))?;
@@ -163,11 +169,31 @@ impl TraceSet {
         Ok(())
     }
 
+    /// Adds a trace of the profiler, and says what of it could not be read.
+    fn add_profile(&mut self, file: &str, name: &str, trace: RankTrace) -> Result<(), ImportError> {
+        let n_unread = trace.n_unread;
+        let file = file.to_owned();
+        match trace.rank {
+            Some(rank) => self.add_window(file.clone(), rank, trace)?,
+            None => self.unplaced.push(UnplacedTrace {
+                file: file.clone(),
+                number: trailing_number(name),
+                trace,
+            }),
+        }
+        if n_unread > 0 {
+            let reason = counted(n_unread, "damaged event");
+            self.skip(&ImportError::Damaged { file, reason });
+        }
+        Ok(())
+    }
+
     /// Adds the GPUs of an export of Nsight Systems.
     pub fn add_gpus(&mut self, file: &str, gpus: Vec<RankTrace>) -> Result<(), ImportError> {
         self.accept(file, Format::Nsys)?;
         let name = file.rsplit('/').next().unwrap_or(file);
-        self.gpus.push((trailing_number(name), gpus));
+        let number = named_rank(name).or_else(|| trailing_number(name));
+        self.gpus.push((number, gpus));
         self.format = Some(Format::Nsys);
         Ok(())
     }
@@ -245,6 +271,7 @@ impl TraceSet {
     pub fn finish(mut self) -> Result<Imported, ImportError> {
         let format = self.format.ok_or(ImportError::Empty)?;
         self.place_processes()?;
+        self.place_traces();
         self.traces.extend(nsys::place(self.gpus));
         let refusal = match self.calls.traces() {
             Ok(traces) => {
@@ -261,8 +288,14 @@ impl TraceSet {
         if matches!(format, Format::RasStatus | Format::Watchdog) {
             self.traces = observed(&job);
         }
+        let n_assumed: u64 = self.traces.values().map(|trace| trace.n_assumed).sum();
+        if n_assumed > 0 {
+            let kernels = counted(n_assumed, "kernel");
+            self.notes.push(format!("{kernels} for any operation taken for all-reduces, and compared in the order of their streams"));
+        }
         let hang = fleet_hang::analyse(&job);
         let mut report = Report::new(format, &self.traces, hang, self.skipped);
+        report.notes = self.notes;
         if report.advance.is_none() && self.dumps.values().any(has_pending_transfers) {
             report.refusal = report.refusal.map(|_| PENDING_TRANSFERS.to_owned());
         }
@@ -282,6 +315,10 @@ impl TraceSet {
             traces: self.traces,
         })
     }
+}
+
+fn counted(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Returns the ranks of which something is known, without operations that can be compared.

@@ -19,6 +19,8 @@ const MAX_RATIO: u64 = 400;
 const SMALL: u64 = 16 << 20;
 /// Maximum number of files of a folder.
 const MAX_FILES: usize = 100_000;
+/// Maximum number of folders that are listed.
+const MAX_LISTED: usize = 16;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads and analyses all files. A file of a folder that cannot be used is listed in the report, one
@@ -70,7 +72,7 @@ fn find(path: &Path, max_files: usize, files: &mut Vec<Input>) -> io::Result<()>
         });
         return Ok(());
     }
-    let mut found = Vec::new();
+    let (mut found, mut folders) = (Vec::new(), Vec::new());
     for entry in path.read_dir()? {
         if found.len() >= max_files {
             let reason = format!("it has {max_files} files or more, more than any job has ranks");
@@ -83,7 +85,14 @@ fn find(path: &Path, max_files: usize, files: &mut Vec<Input>) -> io::Result<()>
         // Not pipes and devices, which do not end.
         if !is_hidden && entry.is_file() {
             found.push(entry);
+        } else if !is_hidden && entry.is_dir() {
+            folders.push(entry);
         }
+    }
+    match &folders[..] {
+        [only] if found.is_empty() => return find(only, max_files, files),
+        [_, _, ..] if found.is_empty() => return Err(several(folders)),
+        _ => {}
     }
     found.sort();
     files.extend(found.into_iter().map(|path| Input {
@@ -91,6 +100,19 @@ fn find(path: &Path, max_files: usize, files: &mut Vec<Input>) -> io::Result<()>
         is_found: true,
     }));
     Ok(())
+}
+
+/// The error of a folder without files that has several folders.
+fn several(mut folders: Vec<PathBuf>) -> io::Error {
+    folders.sort();
+    let more = folders.len().saturating_sub(MAX_LISTED);
+    let names = folders.iter().take(MAX_LISTED);
+    let mut names: Vec<String> = names.map(|folder| folder.display().to_string()).collect();
+    names.extend((more > 0).then(|| format!("and {more} more")));
+    io::Error::other(format!(
+        "it has no files but folders: give one of {}",
+        names.join(", ")
+    ))
 }
 
 /// Adds a file to the set. A database is read in place, any other file as a whole.
@@ -114,31 +136,41 @@ fn add(path: &Path, set: &mut TraceSet, progress: &ProgressBar) -> Result<(), Im
         return Ok(set.add_gpus(&name, gpus)?);
     }
     let whole = start.as_slice().chain(reader);
-    let bytes = if start.starts_with(&GZIP_MAGIC) {
+    let (bytes, is_cut) = if start.starts_with(&GZIP_MAGIC) {
         let limit = packed_len.saturating_mul(MAX_RATIO).clamp(SMALL, MAX_BYTES);
         bounded(MultiGzDecoder::new(whole), limit, &name)?
     } else {
         bounded(whole, MAX_BYTES, &name)?
     };
-    Ok(set.add(&name, &bytes)?)
+    set.add(&name, &bytes)?;
+    if is_cut {
+        let (file, reason) = (name, "its end, which is missing".to_owned());
+        set.skip(&ImportError::Damaged { file, reason });
+    }
+    Ok(())
 }
 
-/// Reads to the end; an error if that is more than `limit` bytes.
-fn bounded(reader: impl Read, limit: u64, name: &str) -> Result<Vec<u8>, ImportFailure> {
+/// Reads to the end, and returns whether that is missing, as after a crash; an error if that is more
+/// than `limit` bytes.
+fn bounded(reader: impl Read, limit: u64, name: &str) -> Result<(Vec<u8>, bool), ImportFailure> {
     let refused = |reason: String| ImportError::Damaged {
         file: name.to_owned(),
         reason,
     };
     let mut bytes = Vec::new();
     let read = reader.take(limit + 1).read_to_end(&mut bytes);
-    read.map_err(|error| refused(format!("cannot be read to its end: {error}")))?;
+    let is_cut = match read {
+        Ok(_) => false,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !bytes.is_empty() => true,
+        Err(error) => return Err(refused(format!("cannot be read to its end: {error}")).into()),
+    };
     if bytes.len() as u64 > limit {
         return Err(refused(format!(
             "unpacks to more than {limit} bytes, more than any trace"
         ))
         .into());
     }
-    Ok(bytes)
+    Ok((bytes, is_cut))
 }
 
 fn unreadable(path: &Path, source: io::Error) -> ImportFailure {
