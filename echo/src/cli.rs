@@ -46,6 +46,7 @@ mod sql_permission;
 pub mod status;
 mod table;
 pub mod token;
+pub mod top;
 mod transport;
 mod view;
 pub mod watch;

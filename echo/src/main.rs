@@ -5,7 +5,6 @@ use std::env;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use echo_core::clock::SystemClock;
@@ -21,7 +20,6 @@ use fleet_echo::cli::context::{self, ContextArgs};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
-use fleet_echo::cli::help::grouped;
 use fleet_echo::cli::history::HistoryArgs;
 use fleet_echo::cli::host::HostArgs;
 use fleet_echo::cli::job::JobArgs;
@@ -37,13 +35,13 @@ use fleet_echo::cli::screen::Screen;
 use fleet_echo::cli::sql::SqlArgs;
 use fleet_echo::cli::status::StatusArgs;
 use fleet_echo::cli::token::TokenArgs;
+use fleet_echo::cli::top::TopArgs;
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::failure::{Failure, USAGE};
 use fleet_echo::import::open::{self, OpenArgs};
 use fleet_echo::import::{self, ImportArgs};
 use fleet_echo::telemetry::export::{ExportConfig, SpanExport};
 use fleet_echo::{cli, demo, telemetry};
-use rustix::fs::Mode;
 
 /// Finds the GPU rank that holds back a training cluster, the cause and the cost.
 #[derive(Debug, Parser)]
@@ -68,7 +66,7 @@ response, 4 not enough data.";
 
 /// Returns the command line, with its commands grouped in the help.
 fn command_line() -> clap::Command {
-    grouped(CommandLine::command())
+    cli::help::grouped(CommandLine::command())
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,6 +83,8 @@ enum Command {
     Open(Box<OpenArgs>),
     /// Show the open incidents: rank, cause, cost and the next command
     Status(StatusArgs),
+    /// Show the open incidents on one screen, most expensive first, and obey keys
+    Top(TopArgs),
     /// List the clusters that send events
     Clusters(ClustersArgs),
     /// List the ranks that hold back their jobs
@@ -199,7 +199,7 @@ fn restrict_file_permissions(command: &Command) {
     | Command::Export(_)
     | Command::Repair(_) = command
     {
-        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+        rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     }
 }
 
@@ -236,6 +236,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Open(args) => run_open(&args, &mut out),
         Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
         Command::Status(args) => Ok(cli::status::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Top(args) => Ok(cli::top::run(&args, &mut out)?),
         Command::Clusters(args) => Ok(cli::clusters::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut Screen::stdout(&mut out))?),
@@ -320,7 +321,7 @@ async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Fai
     if args.lake.read_only {
         return serve_lake(args, out).await;
     }
-    let app = App::start(args, Arc::new(SystemClock)).await?;
+    let app = App::start(args, std::sync::Arc::new(SystemClock)).await?;
     let (otlp, http) = (app.otlp_address(), app.http_address());
     let otlp_http = app.otlp_http_address();
     let ready = format!(
@@ -337,7 +338,7 @@ async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Fai
 
 /// Serves the rows of a lake.
 async fn serve_lake(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let app = ReadOnlyApp::start(args, Arc::new(SystemClock)).await?;
+    let app = ReadOnlyApp::start(args, std::sync::Arc::new(SystemClock)).await?;
     let http = app.http_address();
     let scheme = args.security.tls().map_or("http", |_| "https");
     let ready =

@@ -112,6 +112,12 @@ impl Notice {
         ))
     }
 
+    /// Address of the runbook for its class on a server with this address.
+    pub fn runbook(&self, server: Option<&str>) -> Option<String> {
+        let server = server?.trim_end_matches('/');
+        Some(format!("{server}/runbook#{}", self.class))
+    }
+
     /// Describes the culprit in one line, for messages of consumers.
     pub fn summary(&self) -> String {
         let (rank, incident) = (self.rank, &self.incident_id);

@@ -154,7 +154,7 @@ pub struct Webhook {
 pub struct Slack {
     /// File with the address of the incoming webhook, which is a secret.
     pub url_file: PathBuf,
-    /// Address of Echo as people reach it, for a link to the incident.
+    /// Address of Echo as people reach it, for links to the incident and the runbook.
     pub page_url: Option<String>,
     /// Certificate authorities, instead of those of the system.
     pub ca_file: Option<PathBuf>,
@@ -169,7 +169,7 @@ pub struct PagerDuty {
     /// Address of the API; another one for the service region EU.
     #[serde(default = "pagerduty_api")]
     pub url: String,
-    /// Address of Echo as people reach it, for a link to the incident.
+    /// Address of Echo as people reach it, for links to the incident and the runbook.
     pub page_url: Option<String>,
     /// Certificate authorities, instead of those of the system.
     pub ca_file: Option<PathBuf>,
@@ -185,6 +185,8 @@ fn pagerduty_api() -> String {
 pub struct Alertmanager {
     /// Address, without `/api/v2/alerts`.
     pub url: String,
+    /// Address of Echo as people reach it, for links to the incident and the runbook.
+    pub page_url: Option<String>,
     /// File with a bearer token, if one is required.
     pub token_file: Option<PathBuf>,
     /// Certificate authorities, instead of those of the system.

@@ -38,6 +38,7 @@ mod open_incidents;
 mod overview;
 mod permalink;
 mod rank;
+mod runbook;
 mod shared_maps;
 mod status;
 mod window_query;
@@ -83,6 +84,7 @@ pub(super) fn routes(pages: Pages) -> Router {
         .route("/clusters/{name}", get(cluster))
         .route("/clusters/{name}/ranks/{rank}", get(rank))
         .route("/clusters/{name}/incidents/{id}", get(incident))
+        .route(runbook::PATH, get(runbook))
         .route(LOGIN_PATH, get(login).post(sign_in))
         .route("/logout", post(logout))
         .with_state(pages)
@@ -191,6 +193,14 @@ async fn rank(
         reload: None,
     };
     render(&frame, page, &pages, &request_context)
+}
+
+async fn runbook(State(pages): State<Pages>, request_context: RequestContext) -> Response {
+    let frame = Frame {
+        title: "Runbook",
+        reload: None,
+    };
+    render(&frame, Ok(runbook::page()), &pages, &request_context)
 }
 
 /// Title and reloading of a page.

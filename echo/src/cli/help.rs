@@ -8,8 +8,8 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Query commands",
         &[
-            "status", "outliers", "explain", "host", "cost", "job", "history", "sql", "clusters",
-            "bundle",
+            "status", "top", "outliers", "explain", "host", "cost", "job", "history", "sql",
+            "clusters", "bundle",
         ],
     ),
     ("Report commands", &["assert", "report", "rates", "actions"]),

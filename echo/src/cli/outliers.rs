@@ -127,7 +127,7 @@ fn csv_rows(answer: &Value, conditions: &[Value]) -> Vec<Value> {
 }
 
 /// Adds to each incident how long it has been open or lasted.
-fn with_age(incidents: &[Value], answer: &Value) -> Vec<Value> {
+pub(super) fn with_age(incidents: &[Value], answer: &Value) -> Vec<Value> {
     let window = answer.get("window").unwrap_or(&Value::Null);
     let aged = incidents.iter().cloned().map(|mut row| {
         let age = age(&row, window);

@@ -44,6 +44,14 @@ impl<'w> Screen<'w> {
         }
     }
 
+    /// Output of this width for a terminal that another part draws on, without colours.
+    pub(super) fn with_width(out: &'w mut dyn Write, width: u16) -> Self {
+        Self {
+            width: Some(width),
+            ..Self::plain(out)
+        }
+    }
+
     /// Clears a terminal.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         if self.width.is_some() {

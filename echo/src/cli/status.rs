@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use crate::cli::column::Column;
-use crate::cli::connection::DEFAULT_SERVER;
+use crate::cli::connection::{ConnectionArgs, DEFAULT_SERVER};
 use crate::cli::cost::sums;
 use crate::cli::output::Format;
 use crate::cli::scope::ScopeArgs;
@@ -62,20 +62,20 @@ pub fn run(args: &StatusArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
 }
 
 fn once(args: &StatusArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
-    let Some(answer) = for_display(&args.client, fetch(args), screen)? else {
+    let (scope, connection) = (&args.scope, &args.client.connection);
+    let Some(answer) = for_display(&args.client, fetch(scope, connection), screen)? else {
         return Ok(());
     };
-    let (found, cost) = (field(&answer, "outliers"), field(&answer, "cost"));
-    let incidents = open_incidents(found, cost, &args.client);
+    let found = OpenIncidents::from_answer(&answer, connection);
     let output = args.client.output;
     if output.is_csv() {
-        return Ok(Table::new(&CSV, &incidents).write_csv(output.layout(), screen)?);
+        return Ok(Table::new(&CSV, &found.incidents).write_csv(output.layout(), screen)?);
     }
     let page = Page {
         args,
-        found,
-        cost,
-        incidents: &incidents,
+        found: &found.outliers,
+        cost: &found.cost,
+        incidents: &found.incidents,
     };
     Ok(page.print(screen)?)
 }
@@ -85,18 +85,44 @@ fn field<'a>(value: &'a Value, name: &str) -> &'a Value {
 }
 
 /// Returns the answers of two tools as one document.
-fn fetch(args: &StatusArgs) -> Result<(Vec<u8>, Value), CliError> {
-    let connection = &args.client.connection;
-    let input = ToolInput::from_scope(&args.scope);
+fn fetch(scope: &ScopeArgs, connection: &ConnectionArgs) -> Result<(Vec<u8>, Value), CliError> {
+    let input = ToolInput::from_scope(scope);
     let (_, outliers) = call_tool(connection, "fleet.cluster.find_outlier_nodes", input)?;
-    let input = ToolInput::from_scope(&args.scope).with("limit", Some(2_000_u32));
+    let input = ToolInput::from_scope(scope).with("limit", Some(2_000_u32));
     let (_, cost) = call_tool(connection, "fleet.cluster.get_cost", input)?;
     let answer = json!({ "outliers": outliers, "cost": cost });
     Ok((format!("{answer}\n").into_bytes(), answer))
 }
 
-/// Returns the open incidents with their cost: culprits and unhealthy nodes, then conditions.
-fn open_incidents(found: &Value, cost: &Value, client: &ClientArgs) -> Vec<Value> {
+/// Open incidents with their cost, and the answers of the tools that they come from.
+#[derive(Debug)]
+pub(super) struct OpenIncidents {
+    /// Answer of `find_outlier_nodes`.
+    pub(super) outliers: Value,
+    /// Answer of `get_cost`.
+    pub(super) cost: Value,
+    /// Culprits and unhealthy nodes, then conditions.
+    pub(super) incidents: Vec<Value>,
+}
+
+impl OpenIncidents {
+    /// Queries them.
+    pub(super) fn fetch(scope: &ScopeArgs, connection: &ConnectionArgs) -> Result<Self, CliError> {
+        let (_, answer) = fetch(scope, connection)?;
+        Ok(Self::from_answer(&view::sanitize(answer), connection))
+    }
+
+    fn from_answer(answer: &Value, connection: &ConnectionArgs) -> Self {
+        let (outliers, cost) = (field(answer, "outliers"), field(answer, "cost"));
+        Self {
+            incidents: open_incidents(outliers, cost, connection),
+            outliers: outliers.clone(),
+            cost: cost.clone(),
+        }
+    }
+}
+
+fn open_incidents(found: &Value, cost: &Value, connection: &ConnectionArgs) -> Vec<Value> {
     let is_open = |row: &Value| text(row, "state") == "open";
     let named = list(found, "outliers").iter().cloned();
     let named = named.map(|mut row| {
@@ -110,7 +136,7 @@ fn open_incidents(found: &Value, cost: &Value, client: &ClientArgs) -> Vec<Value
         "window": field(found, "window"),
         "conditions": list(found, "conditions").iter().filter(|row| is_open(row)).collect::<Vec<_>>(),
     });
-    let conditions = hang::named(&open, &client.connection);
+    let conditions = hang::named(&open, connection);
     let incidents = named.filter(is_open).chain(conditions);
     incidents.map(|row| with_cost(row, cost)).collect()
 }

@@ -52,6 +52,7 @@ mod shards;
 mod spans;
 mod sql;
 mod testbed;
+mod top;
 mod verdicts;
 mod volume;
 mod words;

@@ -4,6 +4,7 @@
 //! behind. Labels are the identity of an alert: when one changes, the old alert is ended in the
 //! same request.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use echo_core::units::Nanos;
@@ -31,12 +32,48 @@ impl AlertmanagerSender {
     fn url(&self) -> String {
         format!("{}/api/v2/alerts", self.0.url.trim_end_matches('/'))
     }
+
+    fn alerts(&self, delivery: &Delivery, now: Nanos) -> Value {
+        let ends_at = match delivery.phase {
+            Phase::Cleared => now,
+            Phase::Raised | Phase::Changed | Phase::Refreshed => now.after(LIFETIME),
+        };
+        let mut alerts = vec![self.alert(&delivery.notice, ends_at)];
+        let is_other = |previous: &&Notice| labels(previous) != labels(&delivery.notice);
+        if let Some(previous) = delivery.previous.as_ref().filter(is_other) {
+            alerts.push(self.alert(previous, now));
+        }
+        Value::Array(alerts)
+    }
+
+    fn alert(&self, notice: &Notice, ends_at: Nanos) -> Value {
+        let server = self.0.page_url.as_deref();
+        let mut annotations = BTreeMap::from([
+            ("summary", notice.summary()),
+            ("description", notice.reason.clone()),
+            ("advice", notice.advice.join("; ")),
+            ("recurrence", notice.recurrence.clone().unwrap_or_default()),
+        ]);
+        annotations.extend(notice.runbook(server).map(|page| ("runbook_url", page)));
+        let mut alert = BTreeMap::from([
+            ("labels", labels(notice)),
+            ("annotations", json!(annotations)),
+            ("startsAt", json!(notice.raised_at)),
+            ("endsAt", json!(seconds(ends_at))),
+        ]);
+        alert.extend(
+            notice
+                .page(server)
+                .map(|page| ("generatorURL", json!(page))),
+        );
+        json!(alert)
+    }
 }
 
 impl Consumer for AlertmanagerSender {
     fn describe(&self, delivery: &Delivery) -> String {
         let planned = Nanos::new(delivery.planned_at);
-        format!("POST {} {}", self.url(), alerts(delivery, planned))
+        format!("POST {} {}", self.url(), self.alerts(delivery, planned))
     }
 
     fn deliver(&self, delivery: &Delivery, now: Nanos) -> Result<String, DeliveryError> {
@@ -49,38 +86,11 @@ impl Consumer for AlertmanagerSender {
         if let Some(authorization) = &authorization {
             headers.push(("authorization", authorization));
         }
-        let body = alerts(delivery, now).to_string().into_bytes();
+        let body = self.alerts(delivery, now).to_string().into_bytes();
         let request = http::request(("POST", &self.url()), &headers, body)?;
         let answer = http::send(request, self.0.ca_file.as_deref())?.check()?;
         Ok(format!("status {}", answer.status))
     }
-}
-
-fn alerts(delivery: &Delivery, now: Nanos) -> Value {
-    let ends_at = match delivery.phase {
-        Phase::Cleared => now,
-        Phase::Raised | Phase::Changed | Phase::Refreshed => now.after(LIFETIME),
-    };
-    let mut alerts = vec![alert(&delivery.notice, ends_at)];
-    let is_other = |previous: &&Notice| labels(previous) != labels(&delivery.notice);
-    if let Some(previous) = delivery.previous.as_ref().filter(is_other) {
-        alerts.push(alert(previous, now));
-    }
-    Value::Array(alerts)
-}
-
-fn alert(notice: &Notice, ends_at: Nanos) -> Value {
-    json!({
-        "labels": labels(notice),
-        "annotations": {
-            "summary": notice.summary(),
-            "description": notice.reason,
-            "advice": notice.advice.join("; "),
-            "recurrence": notice.recurrence.clone().unwrap_or_default(),
-        },
-        "startsAt": notice.raised_at,
-        "endsAt": seconds(ends_at),
-    })
 }
 
 fn labels(notice: &Notice) -> Value {

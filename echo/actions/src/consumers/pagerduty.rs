@@ -38,10 +38,16 @@ impl PagerDutySender {
             notice.cluster,
             notice.reason
         );
-        let page = notice.page(self.0.page_url.as_deref());
-        let links: Vec<Value> = page
-            .map(|href| json!({ "href": href, "text": "Open the incident in Echo" }))
+        let server = self.0.page_url.as_deref();
+        let links = [
+            (notice.page(server), "Open the incident in Echo"),
+            (notice.runbook(server), "Runbook"),
+        ];
+        let links = links
             .into_iter()
+            .filter_map(|(href, text)| Some((href?, text)));
+        let links: Vec<Value> = links
+            .map(|(href, text)| json!({ "href": href, "text": text }))
             .collect();
         json!({
             "routing_key": routing_key,

@@ -39,8 +39,11 @@ impl SlackSender {
         if delivery.phase != Phase::Cleared && !notice.advice.is_empty() {
             lines.push(format!("*Next*: {}", escaped(&notice.advice.join("; "))));
         }
-        let page = notice.page(self.0.page_url.as_deref());
-        lines.extend(page.map(|page| format!("<{page}|Open the incident in Echo>")));
+        let server = self.0.page_url.as_deref();
+        let links = notice.page(server).zip(notice.runbook(server));
+        lines.extend(links.map(|(page, runbook)| {
+            format!("<{page}|Open the incident in Echo> or the <{runbook}|runbook>")
+        }));
         let text = lines.join("\n");
         json!({ "text": text, "unfurl_links": false, "unfurl_media": false }).to_string()
     }

@@ -120,6 +120,7 @@ fn an_alert_lives_five_minutes_and_ends_at_once_when_cleared() {
     let server = Server::start(&[Reply::ok()]);
     let destination = Destination::Alertmanager(Alertmanager {
         url: format!("{}/", server.url),
+        page_url: Some("https://echo.example".to_owned()),
         token_file: None,
         ca_file: None,
     });
@@ -136,6 +137,11 @@ fn an_alert_lives_five_minutes_and_ends_at_once_when_cleared() {
     }
     let received = server.received();
     assert_eq!(received[0].line, "POST /api/v2/alerts");
+    let alert = &received[0].json()[0];
+    let page = "https://echo.example/clusters/lab/incidents/0000000000000001";
+    assert_eq!(alert["generatorURL"], page);
+    let runbook = "https://echo.example/runbook#host";
+    assert_eq!(alert["annotations"]["runbook_url"], runbook);
     let ends: Vec<String> = received
         .iter()
         .flat_map(|one| one.json().as_array().unwrap().clone())

@@ -249,18 +249,15 @@ fn complete_paths(destination: &mut Destination, folder: &Path) {
 }
 
 fn check_url(at: &str, destination: &Destination, mistakes: &mut Vec<String>) {
-    let addresses: Vec<(&str, &String)> = match destination {
-        Destination::Webhook(own) => vec![("url", &own.url)],
-        Destination::Alertmanager(own) => vec![("url", &own.url)],
-        Destination::Kubernetes(own) => vec![("server", &own.server)],
-        Destination::Slack(own) => own.page_url.iter().map(|url| ("page_url", url)).collect(),
-        Destination::PagerDuty(own) => {
-            let page = own.page_url.iter().map(|url| ("page_url", url));
-            page.chain([("url", &own.url)]).collect()
-        }
-        Destination::Slurm(_) | Destination::Agents(_) => Vec::new(),
+    let (server, page) = match destination {
+        Destination::Webhook(own) => (Some(("url", &own.url)), None),
+        Destination::Alertmanager(own) => (Some(("url", &own.url)), own.page_url.as_ref()),
+        Destination::PagerDuty(own) => (Some(("url", &own.url)), own.page_url.as_ref()),
+        Destination::Kubernetes(own) => (Some(("server", &own.server)), None),
+        Destination::Slack(own) => (None, own.page_url.as_ref()),
+        Destination::Slurm(_) | Destination::Agents(_) => (None, None),
     };
-    for (field, url) in addresses {
+    for (field, url) in page.map(|url| ("page_url", url)).into_iter().chain(server) {
         let rest = url
             .strip_prefix("https://")
             .or_else(|| url.strip_prefix("http://"));

@@ -35,7 +35,7 @@ fn incident(name: &str) -> Incident {
         output.append(detector.observe(&delivery.events));
     }
     let reports = output.incidents.into_iter();
-    let mut latest: BTreeMap<_, _> = reports.map(|one| (one.id.clone(), one)).collect();
+    let mut latest: BTreeMap<_, _> = reports.map(|one| (one.id, one)).collect();
     let (_, only) = latest.pop_first().unwrap();
     assert!(latest.is_empty(), "{name}: {latest:?}");
     only

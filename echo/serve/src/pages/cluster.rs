@@ -98,20 +98,25 @@ pub(super) async fn page(
     window: &WindowQuery,
 ) -> Result<Markup, ToolError> {
     let window = &window.or_last_hour();
+    let (outliers, cost, days) = tokio::try_join!(
+        client.outliers(cluster, window),
+        client.cost(cluster, window),
+        Days::fetch(client, cluster),
+    )?;
     let view = View {
         cluster,
         window,
         now: client.now(),
-        outliers: client.outliers(cluster, window).await?,
-        cost: client.cost(cluster, window).await?,
+        outliers,
+        cost,
         may_explain: client.may_explain(),
         may_trace: client.may_trace(),
     };
-    let current = view.current(client).await?;
     let marks = view.outliers.as_ref().map(marks).unwrap_or_default();
-    let map = client.map(cluster, window, marked_ranks(&marks)).await;
+    let map = client.map(cluster, window, marked_ranks(&marks));
+    let (current, map) = tokio::join!(view.current(client), map);
+    let current = current?;
     let map = map::from_lags(map, view.outliers.as_ref(), &marks)?;
-    let days = Days::fetch(client, cluster).await?;
     Ok(html! {
         nav.crumbs aria-label="Breadcrumb" { a href="/" { "Clusters" } }
         h1 { (cluster) }

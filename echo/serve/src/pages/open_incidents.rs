@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::JobId;
+use echo_core::model::detector_output::ConditionKind;
 use echo_core::model::event::Origin;
 use echo_core::units::Nanos;
 use echo_tools::find_outlier_nodes::Outliers;
@@ -105,6 +106,15 @@ impl OpenIncident<'_> {
             Self::Hang(hang) => Some(hang.origin?.rank?.rank().value()),
             Self::Outlier(one) => one.rank,
             Self::Condition(_) => None,
+        }
+    }
+
+    /// Returns its heading in the runbook: the class of a late rank, or the kind of a condition.
+    pub(super) fn runbook_heading(&self) -> &str {
+        match self {
+            Self::Hang(hang) => hang.condition.kind,
+            Self::Outlier(one) => one.class.unwrap_or(ConditionKind::UnhealthyNode.name()),
+            Self::Condition(one) => one.kind,
         }
     }
 

@@ -34,7 +34,8 @@ fn slack_gets_a_message_with_the_reason_the_advice_and_a_link() {
         texts[0],
         "*warn*: straggler: rank 17, 26.8 ms late, incident 0000000000000001 on node-1, cluster lab, job job-1\n\
          &lt;!channel&gt; &amp; more\n*Next*: pin its CPUs\n\
-         <https://echo.example/clusters/lab/incidents/0000000000000001|Open the incident in Echo>"
+         <https://echo.example/clusters/lab/incidents/0000000000000001|Open the incident in Echo> \
+         or the <https://echo.example/runbook#host|runbook>"
     );
     assert!(
         texts[1]
@@ -105,4 +106,6 @@ fn pagerduty_finds_an_alert_again_by_the_incident() {
     assert_eq!(payload["custom_details"]["advice"][0], "pin its CPUs");
     let link = "https://echo.example/clusters/lab/incidents/0000000000000001";
     assert_eq!(events[0]["links"][0]["href"], link);
+    let runbook = "https://echo.example/runbook#host";
+    assert_eq!(events[0]["links"][1]["href"], runbook);
 }

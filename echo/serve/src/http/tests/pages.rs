@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use echo_core::model::detector_output::{DetectorOutput, Finding};
+use echo_core::model::detector_output::{CauseClass, ConditionKind, DetectorOutput, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
 use echo_tools::fixture::{self, batch, culprit, empty};
@@ -156,6 +156,7 @@ async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_capt
         "/clusters/prod?window=15m",
         "/clusters/prod/ranks/2",
         "/clusters/nowhere",
+        "/runbook",
     ] {
         let Page(_, _, page) = get_json(&echo, path).await;
         assert_eq!(page.matches("<main").count(), 1, "{path}");
@@ -170,6 +171,21 @@ async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_capt
         let skipped = levels.windows(2).find(|pair| pair[1] > pair[0] + 1);
         assert_eq!(skipped, None, "{path}: {levels:?}");
     }
+}
+
+#[tokio::test]
+async fn the_runbook_has_a_heading_for_each_class_and_condition_and_incidents_link_theirs() {
+    let echo = service(fixture::context().await);
+    let Page(status, _, page) = get_json(&echo, "/runbook").await;
+    assert_eq!(status, 200, "{page}");
+    let classes = CauseClass::ALL.map(CauseClass::name);
+    let kinds = ConditionKind::ALL.map(ConditionKind::name);
+    for name in classes.into_iter().chain(kinds) {
+        let heading = format!("<h2 id=\"{name}\">{name}</h2>");
+        assert!(page.contains(&heading), "{heading}: {page}");
+    }
+    let Page(_, _, cluster) = get_json(&echo, "/clusters/prod?window=15m").await;
+    assert!(cluster.contains("href=\"/runbook#host\""), "{cluster}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use crate::pages::format::{self, Amounts, parse_instant};
 use crate::pages::open_incidents::{Hang, OpenIncident, is_recent, open_for_s, open_incidents};
 use crate::pages::overview::{badge, figure};
 use crate::pages::permalink::{permalink, trace_link, trace_path};
+use crate::pages::runbook;
 use crate::pages::status::{ClusterStatus, Tone};
 use crate::pages::window_query::WindowQuery;
 
@@ -156,6 +157,7 @@ fn next(view: &View<'_>, incident: &OpenIncident<'_>) -> Markup {
             @if let Some(rank) = rank { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
             @if let Some(rank) = rank.filter(|_| view.may_trace) { (trace_link(&trace_path(view.cluster, rank, &rank_query(view, job)))) }
             (permalink(view.cluster, incident.id()))
+            a href={ (runbook::PATH) "#" (incident.runbook_heading()) } { "Runbook" }
         }
     }
 }

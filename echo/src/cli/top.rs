@@ -1,0 +1,209 @@
+//! `fleet-echo top`: open incidents on a screen that is drawn again every few seconds and obeys keys.
+
+use std::io::{self, IsTerminal, Stdout, Write};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, poll, read};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
+    enable_raw_mode, size,
+};
+use crossterm::{cursor, execute};
+use serde_json::Value;
+
+use crate::cli::column::{Column, Layout};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::cost::sums;
+use crate::cli::outliers::with_age;
+use crate::cli::scope::ScopeArgs;
+use crate::cli::screen::Screen;
+use crate::cli::status::OpenIncidents;
+use crate::cli::table::Table;
+use crate::cli::view::{counted, heading, number};
+use crate::cli::{CliError, view};
+
+/// Open incidents on one screen, most expensive first. The keys c, s and a change the order, and q
+/// quits. In a pipe it prints once.
+#[derive(Debug, Clone, Args)]
+pub struct TopArgs {
+    /// Cluster and time window.
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+    /// Time between two queries
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = "Output")]
+    pub every: u64,
+    /// Order of the incidents
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub order: Order,
+    /// Connection.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Order of the incidents, largest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Order {
+    /// By cost per hour now; key c
+    #[default]
+    Cost,
+    /// By slowdown of the job; key s
+    Slowdown,
+    /// By age; key a
+    Age,
+}
+
+impl Order {
+    fn of_key(key: KeyCode) -> Option<Self> {
+        match key {
+            KeyCode::Char('c') => Some(Self::Cost),
+            KeyCode::Char('s') => Some(Self::Slowdown),
+            KeyCode::Char('a') => Some(Self::Age),
+            _ => None,
+        }
+    }
+
+    /// Value by which an incident is placed; those without one come last.
+    fn value(self, incident: &Value) -> f64 {
+        let value = match self {
+            Self::Cost => number(incident, "run_rate_per_hour"),
+            Self::Slowdown => number(incident, "effect_ratio"),
+            Self::Age => view::instant(incident, "first_seen")
+                .map(|since| -since.as_duration().as_secs_f64()),
+        };
+        value.unwrap_or(f64::NEG_INFINITY)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cost => "cost per hour",
+            Self::Slowdown => "slowdown",
+            Self::Age => "age",
+        }
+    }
+}
+
+const COLUMNS: [Column<'_>; 10] = [
+    Column::money("PER HOUR", "run_rate_per_hour"),
+    Column::money("SO FAR", "cost"),
+    Column::text("CURRENCY", "currency"),
+    Column::percent("SLOWER", "effect_ratio"),
+    Column::count("FOR", "for").text_only(),
+    Column::text("CLUSTER", "cluster"),
+    Column::text("NODE", "node_id"),
+    Column::count("RANK", "rank"),
+    Column::text("KIND", "kind"),
+    Column::text("JOB", "job"),
+];
+
+/// Lines of the screen that are no incidents: what is shown, sums, header, rest and keys.
+const FRAME_LINES: usize = 7;
+
+/// Runs the command. Errors: the first query fails, or the terminal cannot be used; later failures
+/// are shown, so that a restart of the server does not end it.
+pub fn run(args: &TopArgs, out: &mut Stdout) -> Result<(), CliError> {
+    let mut found = fetch(args)?;
+    if !out.is_terminal() {
+        let mut screen = Screen::stdout(out);
+        return Ok(draw(&found, args.order, usize::MAX, &mut screen)?);
+    }
+    let mut order = args.order;
+    let mut failure = String::new();
+    let mut terminal = FullScreen::take(out)?;
+    loop {
+        terminal.show(&found, order, &failure)?;
+        match next_key(Duration::from_secs(args.every))? {
+            Some(key) if is_quit(key) => return Ok(()),
+            Some(key) => order = Order::of_key(key.code).unwrap_or(order),
+            None => match fetch(args) {
+                Ok(newer) => (found, failure) = (newer, String::new()),
+                Err(error) => failure = error.to_string(),
+            },
+        }
+    }
+}
+
+fn fetch(args: &TopArgs) -> Result<OpenIncidents, CliError> {
+    OpenIncidents::fetch(&args.scope, &args.connection)
+}
+
+fn is_quit(key: KeyEvent) -> bool {
+    let is_interrupt =
+        key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
+    is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
+}
+
+/// Waits for a key, or for a change of the size; `None` when the time is over.
+fn next_key(time: Duration) -> io::Result<Option<KeyEvent>> {
+    while poll(time)? {
+        match read()? {
+            Event::Key(key) => return Ok(Some(key)),
+            Event::Resize(_, _) => return Ok(Some(KeyCode::Null.into())),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Terminal with a screen of its own and unbuffered keys, which is given back at the end.
+struct FullScreen<'o>(&'o mut Stdout);
+
+impl<'o> FullScreen<'o> {
+    fn take(out: &'o mut Stdout) -> io::Result<Self> {
+        enable_raw_mode()?;
+        let taken = Self(out);
+        execute!(taken.0, EnterAlternateScreen, cursor::Hide)?;
+        Ok(taken)
+    }
+
+    fn show(&mut self, found: &OpenIncidents, order: Order, failure: &str) -> io::Result<()> {
+        let (width, height) = size()?;
+        let n_rows = usize::from(height).saturating_sub(FRAME_LINES).max(1);
+        let mut page = Vec::new();
+        let mut screen = Screen::with_width(&mut page, width);
+        draw(found, order, n_rows, &mut screen)?;
+        let order = order.name();
+        writeln!(
+            screen,
+            "\nby {order}: c cost, s slowdown, a age, q quits  {failure}"
+        )?;
+        // A raw terminal does not return to the first column.
+        let page = String::from_utf8_lossy(&page).replace('\n', "\r\n");
+        execute!(self.0, cursor::MoveTo(0, 0), Clear(ClearType::All))?;
+        self.0.write_all(page.trim_end().as_bytes())?;
+        self.0.flush()
+    }
+}
+
+impl Drop for FullScreen<'_> {
+    fn drop(&mut self) {
+        let _best_effort = execute!(self.0, LeaveAlternateScreen, cursor::Show);
+        let _best_effort = disable_raw_mode();
+    }
+}
+
+fn draw(
+    found: &OpenIncidents,
+    order: Order,
+    n_rows: usize,
+    screen: &mut Screen<'_>,
+) -> io::Result<()> {
+    let mut rows = with_age(&found.incidents, &found.outliers);
+    rows.sort_by(|a, b| order.value(b).total_cmp(&order.value(a)));
+    let left_out = rows.split_off(rows.len().min(n_rows));
+    let hourly = sums(&found.cost, "run_rate_per_hour").join(" and ");
+    writeln!(screen, "{}", heading(&found.outliers))?;
+    writeln!(screen, "{hourly} per hour now\n")?;
+    if rows.is_empty() {
+        return writeln!(screen, "no open incidents");
+    }
+    let layout = Layout {
+        is_wide: false,
+        has_header: true,
+    };
+    Table::new(&COLUMNS, &rows).print(layout, screen)?;
+    if !left_out.is_empty() {
+        writeln!(screen, "and {}", counted(left_out.len(), "more incident"))?;
+    }
+    Ok(())
+}
