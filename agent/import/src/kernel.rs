@@ -20,7 +20,7 @@ const NCCL: [&str; 4] = [
 /// and large letters count alike. vLLM, `PyTorch`, TensorRT-LLM and `FlashInfer` write all-reduces of
 /// their own, with one or two exchanges; vLLM's are named after the devices. `DeepEP` sends the tokens of
 /// a mixture of experts to their experts, and their results back.
-const OTHERS: [(&str, Op); 11] = [
+const OTHERS: [(&str, Op); 14] = [
     ("all_reduce", Op::AllReduce),
     ("allreduce", Op::AllReduce),
     ("cross_device_reduce", Op::AllReduce),
@@ -30,8 +30,11 @@ const OTHERS: [(&str, Op); 11] = [
     ("reducescatter", Op::ReduceScatter),
     ("all_to_all", Op::AllToAll),
     ("alltoall", Op::AllToAll),
-    ("deep_ep::", Op::AllToAll),
-    ("broadcast_kernel_multimem", Op::Broadcast),
+    ("intranode::dispatch", Op::AllToAll),
+    ("intranode::combine", Op::AllToAll),
+    ("internode::dispatch", Op::AllToAll),
+    ("internode::combine", Op::AllToAll),
+    ("internode_ll::", Op::AllToAll),
 ];
 
 static OTHER_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
@@ -71,6 +74,10 @@ impl KernelKind {
                 Self::Transfer
             };
             return parse_op(name).map_or(unknown, Self::Collective);
+        }
+        // Compiled kernels that compute are named after what follows them.
+        if name.starts_with("triton_") || name.contains("clean_low_latency_buffer") {
+            return Self::Computation;
         }
         let found = OTHER_NAMES.as_ref().and_then(|names| names.find(name));
         let op = found.and_then(|found| OTHERS.get(found.pattern().as_usize()));
@@ -126,6 +133,8 @@ mod tests {
             ),
             ("void softmax<float, BlockAllReduce<float>>(x)", Computation),
             ("ampere_bf16_s16816gemm_bf16_128x64", Computation),
+            ("triton_poi_fused_all_reduce_0", Computation),
+            ("deep_ep::layout::get_dispatch_layout<256>(x)", Computation),
             ("", Computation),
         ] {
             assert_eq!(KernelKind::of(name), kind, "{name}");

@@ -38,10 +38,17 @@ pub fn read(bytes: &[u8], file_name: &str) -> Result<RankTrace, serde_json::Erro
 #[derive(Default)]
 struct Events {
     trace: RankTrace,
-    /// Operations that the framework marked, in the order of their ends by stream.
+    /// Start, end and operation of the spans that the framework marked.
     marked: BTreeMap<Stream, Vec<(u64, u64, Op)>>,
-    /// Kernels whose names do not tell their operation.
-    unknown: Vec<(Stream, KernelKind, Collective)>,
+    unknown: Vec<UnknownKernel>,
+}
+
+/// Kernel whose name does not tell its operation.
+struct UnknownKernel {
+    stream: Stream,
+    kind: KernelKind,
+    kernel: Collective,
+    ranks: Option<Vec<u32>>,
 }
 
 /// Device and stream, as an event names them.
@@ -208,39 +215,57 @@ impl Events {
     }
 
     fn add_kernel(&mut self, event: TraceEvent<'_>) {
-        let (duration_ns, stream) = (nanos(event.dur), event.stream());
+        let duration_ns = nanos(event.dur);
         let kind = KernelKind::of(&event.name);
         if kind == KernelKind::Computation {
             let busy_ns = self.trace.busy_ns.get_or_insert(0);
             *busy_ns = busy_ns.saturating_add(duration_ns);
             return;
         }
+        let stream = event.stream();
         let args = event.args.unwrap_or_default();
+        let by_framework = args.collective.as_deref().map(parse_op);
         let group = match args.group {
             Some(group) => group.into_owned(),
             // Before PyTorch named groups, a group had a stream of its own on all ranks alike.
             None => format!("stream {}", args.stream.unwrap_or_default()),
         };
-        if let Some(ranks) = args.ranks.map(Ranks::list) {
-            self.trace.groups.entry(group.clone()).or_insert(ranks);
-        }
-        let by_framework = args.collective.as_deref().map(parse_op);
-        let kernel = |op| Collective {
+        let ranks = args.ranks.map(Ranks::list);
+        let kernel = Collective {
             group,
             seq: args.seq.and_then(|seq| u64::try_from(seq).ok()),
-            op,
+            op: Op::AllReduce,
             size: args.elements.unwrap_or(0),
             start_ns: Some(nanos(event.ts)),
             duration_ns,
         };
         match (by_framework, kind) {
-            (Some(Some(op)), _) | (None, KernelKind::Collective(op)) => {
-                self.trace.collectives.push(kernel(op));
+            (Some(Some(op)), _) | (_, KernelKind::Collective(op)) => {
+                self.push(Collective { op, ..kernel }, ranks);
             }
             // The framework says that it is a transfer.
             (Some(None), _) => self.trace.n_transfers += 1,
-            (None, _) => self.unknown.push((stream, kind, kernel(Op::AllReduce))),
+            (None, _) => self.unknown.push(UnknownKernel {
+                stream,
+                kind,
+                kernel,
+                ranks,
+            }),
         }
+    }
+
+    /// Whether the collectives have numbers, so that none is taken for another one.
+    fn are_numbered(&self) -> bool {
+        let last = self.trace.collectives.last();
+        self.unknown.is_empty() && last.is_some_and(|one| one.seq.is_some())
+    }
+
+    fn push(&mut self, collective: Collective, ranks: Option<Vec<u32>>) {
+        if let Some(ranks) = ranks {
+            let groups = &mut self.trace.groups;
+            groups.entry(collective.group.clone()).or_insert(ranks);
+        }
+        self.trace.collectives.push(collective);
     }
 
     /// Returns the trace, with the operations of kernels whose names do not tell them.
@@ -248,16 +273,23 @@ impl Events {
         for marked in self.marked.values_mut() {
             marked.sort_unstable_by_key(|(start, ..)| *start);
         }
-        for (stream, kind, kernel) in self.unknown {
-            let marked = self.marked.get(&stream).map_or(&[][..], Vec::as_slice);
-            match (op_over(marked, &kernel), kind) {
-                (Some(op), _) => self.trace.collectives.push(Collective { op, ..kernel }),
-                (None, KernelKind::Generic) => {
-                    let op = self.trace.assumed_op();
-                    self.trace.collectives.push(Collective { op, ..kernel });
+        let marked = std::mem::take(&mut self.marked);
+        let unknown = std::mem::take(&mut self.unknown);
+        let has_unknown = !unknown.is_empty();
+        for one in unknown {
+            let marked = marked.get(&one.stream).map_or(&[][..], Vec::as_slice);
+            let op = match (op_over(marked, &one.kernel), one.kind) {
+                (Some(op), _) => op,
+                (None, KernelKind::Generic) => self.trace.assumed_op(),
+                (None, _) => {
+                    self.trace.n_transfers += 1;
+                    continue;
                 }
-                (None, _) => self.trace.n_transfers += 1,
-            }
+            };
+            self.push(Collective { op, ..one.kernel }, one.ranks);
+        }
+        if has_unknown {
+            self.trace.collectives.sort_by_key(|one| one.start_ns);
         }
         self.trace
     }
@@ -316,6 +348,14 @@ mod tests {
             assert_eq!((one.group.as_str(), read.rank), (group, Some(7)));
             assert_eq!((one.start_ns, one.duration_ns), (Some(2_500), 1_250));
         }
+    }
+
+    #[test]
+    fn a_kernel_of_a_collective_that_the_framework_calls_otherwise_is_what_its_name_says() {
+        let read = trace(
+            r#"{"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce_Sum_u8(x)","ts":1,"dur":3,"args":{"Collective name":"barrier"}}"#,
+        );
+        assert_eq!((read.collectives.len(), read.n_transfers), (1, 0));
     }
 
     #[test]

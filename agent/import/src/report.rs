@@ -19,7 +19,7 @@ const MAX_NAME: usize = 80;
 /// Maximum length of a sentence, which may contain such names, characters.
 const MAX_SENTENCE: usize = 400;
 
-/// File that was not read.
+/// File, or part of a file, that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedFile {
     /// File and reason.
@@ -54,7 +54,7 @@ pub struct Report {
     pub refusal: Option<String>,
     /// What the format cannot show.
     pub cannot_show: Vec<String>,
-    /// Files that were not read.
+    /// Files and parts of files that were not read.
     pub skipped: Vec<SkippedFile>,
     /// What was assumed about the files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -14,7 +14,7 @@ use crate::inspector::{self, ProcessTrace};
 use crate::lateness::late_ranks;
 use crate::nsys::{self, FileGpus};
 use crate::progress::reports;
-use crate::rank_name::{named_rank, trailing_number};
+use crate::rank_name::{named_rank, possible_rank, trailing_number};
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 use crate::transfers::has_pending_transfers;
@@ -175,14 +175,14 @@ impl TraceSet {
         let file = file.to_owned();
         match trace.rank {
             Some(rank) => self.add_window(file.clone(), rank, trace)?,
-            None => self.unplaced.push(UnplacedTrace {
+            None => self.add_unplaced(UnplacedTrace {
                 file: file.clone(),
-                number: trailing_number(name),
+                numbers: [possible_rank(name), trailing_number(name)],
                 trace,
             }),
         }
         if n_unread > 0 {
-            let reason = counted(n_unread, "damaged event");
+            let reason = counted(n_unread, "event");
             self.skip(&ImportError::Damaged { file, reason });
         }
         Ok(())

@@ -85,7 +85,7 @@ fn find(path: &Path, max_files: usize, files: &mut Vec<Input>) -> io::Result<()>
         // Not pipes and devices, which do not end.
         if !is_hidden && entry.is_file() {
             found.push(entry);
-        } else if !is_hidden && entry.is_dir() {
+        } else if !is_hidden && folders.len() < max_files && entry.is_dir() {
             folders.push(entry);
         }
     }

@@ -10,6 +10,7 @@ use crossterm::terminal::{
     enable_raw_mode, size,
 };
 use crossterm::{cursor, execute};
+use echo_core::text::visible;
 use serde_json::Value;
 
 use crate::cli::column::{Column, Layout};
@@ -99,6 +100,9 @@ const COLUMNS: [Column<'_>; 10] = [
 /// Lines of the screen that are no incidents: what is shown, sums, header, rest and keys.
 const FRAME_LINES: usize = 7;
 
+/// Most characters of an error that are shown.
+const MAX_FAILURE: usize = 60;
+
 /// Runs the command. Errors: the first query fails, or the terminal cannot be used; later failures
 /// are shown, so that a restart of the server does not end it.
 pub fn run(args: &TopArgs, out: &mut Stdout) -> Result<(), CliError> {
@@ -117,7 +121,7 @@ pub fn run(args: &TopArgs, out: &mut Stdout) -> Result<(), CliError> {
             Some(key) => order = Order::of_key(key.code).unwrap_or(order),
             None => match fetch(args) {
                 Ok(newer) => (found, failure) = (newer, String::new()),
-                Err(error) => failure = error.to_string(),
+                Err(error) => failure = one_line(&error),
             },
         }
     }
@@ -125,6 +129,13 @@ pub fn run(args: &TopArgs, out: &mut Stdout) -> Result<(), CliError> {
 
 fn fetch(args: &TopArgs) -> Result<OpenIncidents, CliError> {
     OpenIncidents::fetch(&args.scope, &args.connection)
+}
+
+/// An error on the line of the keys: a longer one would move the screen.
+fn one_line(error: &CliError) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    visible(first).chars().take(MAX_FAILURE).collect()
 }
 
 fn is_quit(key: KeyEvent) -> bool {

@@ -17,6 +17,12 @@ use crate::trace::RankTrace;
 /// Key with which Kineto begins each event.
 const FIRST_KEY: &[u8] = b"\"ph\"";
 
+/// Maximum size of an event that is mended, bytes; what is longer has lost its end.
+const MAX_EVENT: usize = 1 << 20;
+
+/// Largest whole number that a float has exactly, plus one: 2^53.
+const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+
 /// Reads what can be read; `None` if that is no event.
 pub(super) fn read(bytes: &[u8]) -> Option<Events> {
     let mut events = Events::default();
@@ -27,13 +33,15 @@ pub(super) fn read(bytes: &[u8]) -> Option<Events> {
     let model = devices.and_then(|devices| Some(devices.get("name")?.as_str()?.to_owned()));
     events.trace.gpu_model = model;
     let mut n_read = 0_u64;
+    let mut has_lost_collective = false;
     for piece in Pieces::of(bytes)? {
-        match event(piece) {
-            Some(event) => {
-                n_read += 1;
-                events.add(event);
-            }
-            None => events.trace.n_unread += 1,
+        if let Some(event) = event(piece).filter(|_| !has_lost_collective) {
+            n_read += 1;
+            events.add(event);
+        } else {
+            events.trace.n_unread += 1;
+            // Without it, the later ones would be compared with others of the peers.
+            has_lost_collective |= !events.are_numbered() && is_collective(piece);
         }
     }
     (n_read > 0).then_some(events)
@@ -73,12 +81,32 @@ fn read_info(trace: &mut RankTrace, info: &Value) {
 }
 
 /// Events of a trace, one after the other, each with its braces.
-struct Pieces<'b>(&'b [u8]);
+struct Pieces<'b> {
+    list: &'b [u8],
+    place: usize,
+    /// Place of the first event that begins as Kineto writes it, at or after `place`.
+    marked: Option<usize>,
+    /// Whether the end was told.
+    is_over: bool,
+}
 
 impl<'b> Pieces<'b> {
     fn of(bytes: &'b [u8]) -> Option<Self> {
-        let list = without(after(bytes, "traceEvents")?, b":");
-        list.strip_prefix(b"[").map(Self)
+        let list = without(after(bytes, "traceEvents")?, b":").strip_prefix(b"[")?;
+        Some(Self {
+            list,
+            place: 0,
+            marked: next_event(list, 0),
+            is_over: false,
+        })
+    }
+
+    /// Place of the first marked event from a place on. The list is searched once.
+    fn marked_from(&mut self, place: usize) -> Option<usize> {
+        while let Some(marked) = self.marked.filter(|marked| *marked < place) {
+            self.marked = next_event(self.list, marked + 1);
+        }
+        self.marked
     }
 }
 
@@ -86,28 +114,44 @@ impl<'b> Iterator for Pieces<'b> {
     type Item = &'b [u8];
 
     fn next(&mut self) -> Option<&'b [u8]> {
-        let mut rest = without(self.0, b",");
-        match rest.first() {
-            Some(b'{') => {}
-            None | Some(b']') => return None,
-            // The rest of an event that was cut at a quote.
-            Some(_) => rest = rest.get(next_event(rest)?..)?,
-        }
-        let most = rest.get(1..).and_then(next_event);
-        let most = most.map_or(rest.len(), |next| next + 1);
-        let end = rest.get(..most).and_then(object_end).unwrap_or(most);
-        let (piece, rest) = rest.split_at_checked(end)?;
-        self.0 = rest;
-        Some(piece)
+        let rest = without(self.list.get(self.place..)?, b",");
+        let here = self.list.len() - rest.len();
+        let first = rest.first();
+        // What else is there is the rest of an event that was cut at a quote.
+        let is_event = first == Some(&b'{');
+        let begin = if is_event {
+            Some(here)
+        } else {
+            self.marked_from(here)
+        };
+        let Some(begin) = begin else {
+            // A list without an end is one event that is not read.
+            let is_cut = first != Some(&b']') && !self.is_over;
+            self.is_over = true;
+            return is_cut.then_some(b"");
+        };
+        let most = self.marked_from(begin + 1).unwrap_or(self.list.len());
+        let most = self.list.get(begin..most)?;
+        let end = object_end(most);
+        self.place = begin + end.unwrap_or(most.len());
+        self.is_over = end.is_none() && self.place == self.list.len();
+        most.get(..end.unwrap_or(most.len()))
     }
 }
 
-/// Place of the next event as Kineto writes it.
-fn next_event(bytes: &[u8]) -> Option<usize> {
-    memmem::find_iter(bytes, FIRST_KEY).find_map(|key| {
-        let before = bytes.get(..key)?.trim_ascii_end();
+/// Whether what cannot be read may be a collective.
+fn is_collective(piece: &[u8]) -> bool {
+    [&b"nccl"[..], b"all_reduce", b"allreduce"]
+        .iter()
+        .any(|part| memmem::find(piece, part).is_some())
+}
+
+/// Place of the next event as Kineto writes it, from a place on.
+fn next_event(bytes: &[u8], from: usize) -> Option<usize> {
+    memmem::find_iter(bytes.get(from..)?, FIRST_KEY).find_map(|key| {
+        let before = bytes.get(..from + key)?.trim_ascii_end();
         let brace = before.len().checked_sub(1)?;
-        (before.last() == Some(&b'{')).then_some(brace)
+        (before.last() == Some(&b'{') && brace >= from).then_some(brace)
     })
 }
 
@@ -174,8 +218,14 @@ fn push_word(mended: &mut String, word: &mut String) {
 
 /// Reads an event; `None` if it cannot be read, or has no time where it needs one.
 fn event(piece: &[u8]) -> Option<TraceEvent<'_>> {
-    if let Ok(event) = serde_json::from_slice(piece) {
-        return Some(event);
+    if let Ok(event) = serde_json::from_slice::<TraceEvent<'_>>(piece) {
+        // One that was cut within its name has no times.
+        if event.ph != "X" || event.ts > 0.0 || event.dur > 0.0 {
+            return Some(event);
+        }
+    }
+    if piece.len() > MAX_EVENT {
+        return None;
     }
     let fields: Value = serde_json::from_str(&mended(piece)).ok()?;
     let text = |name| Cow::Owned(text(&fields, name).unwrap_or_default().to_owned());
@@ -225,11 +275,13 @@ fn number(value: &Value) -> Option<f64> {
 
 /// A number without a fraction that fits; sizes and numbers of operations are below 2^53.
 fn whole_number<T: TryFrom<i64>>(number: f64) -> Option<T> {
+    let is_whole = number.fract() == 0.0 && number.abs() < MAX_WHOLE;
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the cast saturates, and what does not fit is refused"
+        reason = "it is whole and below 2^53"
     )]
-    T::try_from(number as i64).ok()
+    let whole = number as i64;
+    is_whole.then(|| T::try_from(whole).ok()).flatten()
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ const MIN_TIME_DIGITS: usize = 10;
 #[derive(Debug)]
 pub(super) struct UnplacedTrace {
     pub(super) file: String,
-    /// Last number in the name, which may be the rank.
-    pub(super) number: Option<u32>,
+    /// Numbers in the name that may be the rank, the likeliest first.
+    pub(super) numbers: [Option<u32>; 2],
     pub(super) trace: RankTrace,
 }
 
@@ -53,23 +53,43 @@ impl TraceSet {
         Ok(())
     }
 
-    /// Gives each trace without a known rank the number in its name, if these can be ranks, else one
-    /// in the order of the files.
+    /// Adds a trace without a known rank. Of several windows of one process the newest counts.
+    pub(super) fn add_unplaced(&mut self, one: UnplacedTrace) {
+        let is_window = |known: &&mut UnplacedTrace| window_order(&known.file, &one.file).is_some();
+        let Some(known) = self.unplaced.iter_mut().rev().find(is_window) else {
+            self.unplaced.push(one);
+            return;
+        };
+        let is_newer = window_order(&known.file, &one.file) == Some(Ordering::Less);
+        let older = if is_newer {
+            std::mem::replace(known, one)
+        } else {
+            one
+        };
+        let reason = "an earlier window of another file".to_owned();
+        self.skip(&ImportError::Damaged {
+            file: older.file,
+            reason,
+        });
+    }
+
+    /// Gives each trace without a known rank a number in its name, if these can be ranks, else one in
+    /// the order of the files.
     pub(super) fn place_traces(&mut self) {
         let unplaced = std::mem::take(&mut self.unplaced);
-        let are_ranks = self.are_ranks(&unplaced);
+        let by_name = [0, 1]
+            .into_iter()
+            .find_map(|kind| self.ranks(&unplaced, kind));
+        let is_by_name = by_name.is_some();
+        let free = (0..=u32::MAX).filter(|rank| !self.files.contains_key(rank));
+        let ranks = by_name.unwrap_or_else(|| free.take(unplaced.len()).collect());
         let mut assigned = Vec::new();
-        for one in unplaced {
-            let first_free = || (0..=u32::MAX).find(|rank| !self.files.contains_key(rank));
-            let by_name = one.number.filter(|_| are_ranks);
-            let Some(rank) = by_name.or_else(first_free) else {
-                continue;
-            };
+        for (one, rank) in unplaced.into_iter().zip(ranks) {
             assigned.push(format!("rank {rank} is {}", one.file));
             self.files.insert(rank, one.file);
             self.traces.insert(rank, one.trace);
         }
-        if !are_ranks {
+        if !is_by_name {
             let more = assigned.len().saturating_sub(MAX_ASSIGNED);
             assigned.truncate(MAX_ASSIGNED);
             assigned.extend((more > 0).then(|| format!("and {more} more")));
@@ -80,18 +100,23 @@ impl TraceSet {
         }
     }
 
-    /// Returns whether the numbers in the names can be ranks of the job: each another one, of no other
-    /// file, and below the number of files or of ranks that the contents tell.
-    fn are_ranks(&self, unplaced: &[UnplacedTrace]) -> bool {
+    /// Returns the numbers of this kind in the names, if they can be ranks of the job: each another one,
+    /// of no other file, and below the number of files or of ranks that the contents tell.
+    fn ranks(&self, unplaced: &[UnplacedTrace], kind: usize) -> Option<Vec<u32>> {
         let traces = unplaced.iter().map(|one| &one.trace);
         let traces = traces.chain(self.traces.values());
         let declared = traces.filter_map(RankTrace::n_declared_ranks).max();
         let n_files = u32::try_from(unplaced.len() + self.files.len()).unwrap_or(u32::MAX);
         let limit = declared.unwrap_or(0).max(n_files);
         let is_free = |rank: &u32| *rank < limit && !self.files.contains_key(rank);
-        let numbers = unplaced.iter().filter_map(|one| one.number);
-        let numbers: BTreeSet<u32> = numbers.filter(is_free).collect();
-        numbers.len() == unplaced.len()
+        let number = |one: &UnplacedTrace| one.numbers.get(kind).copied().flatten();
+        let ranks: Option<Vec<u32>> = unplaced
+            .iter()
+            .map(|one| number(one).filter(is_free))
+            .collect();
+        let ranks = ranks?;
+        let distinct: BTreeSet<&u32> = ranks.iter().collect();
+        (distinct.len() == ranks.len()).then_some(ranks)
     }
 }
 
@@ -140,9 +165,15 @@ mod tests {
 
     #[test]
     fn numbers_that_can_be_ranks_are_ranks() {
-        let (found, notes, _) = ranks(&[("t_1.json", 1), ("t_0.json", 1)]);
-        assert_eq!(found, [0, 1]);
-        assert_eq!(notes, [""; 0]);
+        for names in [
+            ["t_1.json", "t_0.json"],
+            ["worker0.json", "worker1.json"],
+            ["llama_tp8_0.json", "llama_tp8_1.json"],
+        ] {
+            let (found, notes, _) = ranks(&names.map(|name| (name, 1)));
+            assert_eq!(found, [0, 1], "{names:?}");
+            assert_eq!(notes, [""; 0], "{names:?}");
+        }
     }
 
     #[test]
@@ -151,6 +182,7 @@ mod tests {
             ["host_41230.json", "host_41231.json"],
             ["node1_123.json", "node2_123.json"],
             ["a.json", "b.json"],
+            ["job-worker-0_41230.json", "job-worker-0_41231.json"],
         ] {
             let (found, notes, _) = ranks(&names.map(|name| (name, 1)));
             assert_eq!(found, [0, 1], "{names:?}");

@@ -1,5 +1,5 @@
 //! How soon a fault of a recorded job is named after it begins, and cleared after it ends, in
-//! iterations of the job.
+//! iterations of the job. `echo/tests/it/recordings.rs` sends three of them through agents and a server.
 
 use std::collections::BTreeMap;
 

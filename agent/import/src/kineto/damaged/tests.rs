@@ -55,6 +55,7 @@ fn an_event_that_cannot_be_mended_is_counted_and_left_out() {
     for damage in [
         r#""name": "a "quoted" b", "ts": 3, "dur": 4"#,
         r#""name": "one " quote", "ts": 3, "dur": 4"#,
+        r#""name": "a "}]" b", "ts": 3, "dur": 4"#,
         r#""name": "a", "ts": 3, "dur": null"#,
         r#""name": "a", "ts": nan, "dur": 4"#,
         r#""name": "a", "ts" 3, "dur": 4"#,
@@ -90,7 +91,18 @@ fn a_trace_that_is_cut_off_is_read_to_its_last_whole_event() {
     ] {
         let read = read(&text.as_bytes()[..end], "rank1.json").unwrap();
         assert_eq!(read.collectives.len(), n_collectives, "{end} of {text}");
+        assert_eq!(read.n_unread, 1, "{end} of {text}");
     }
+}
+
+#[test]
+fn after_a_lost_collective_those_without_numbers_are_not_read() {
+    let without = |text: String| text.replace("\"Seq\": 1, ", "").replace("\"Seq\": 9, ", "");
+    let lost = r#"{ "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce(x)", "ts": nan, "dur": 4 }"#;
+    let read = trace(&without(events(lost)));
+    assert_eq!((read.collectives.len(), read.n_unread), (1, 2));
+    let read = trace(&events(lost));
+    assert_eq!((read.collectives.len(), read.n_unread), (2, 1));
 }
 
 #[test]
