@@ -117,8 +117,7 @@ fn a_rank_is_named_with_the_task_on_its_cpu_and_its_host_is_unhealthy_and_unknow
     wait_until_named(&running, &echo, "fleet.cluster.explain_rank", &rank);
     wait_until_unhealthy(&socket);
     running.wait_for_log("where a process spends its time");
-    let stacks = echo.wait_for_stacks(2);
-    assert!(stacks.to_string().contains("delay_step"), "{stacks:#}");
+    echo.wait_for_stacks(2, "delay_step");
 
     // The agent's losses are reported to Echo, and there are none.
     let lost = echo.agent_metric("fleet.agent.events_lost");
@@ -158,7 +157,7 @@ fn the_rank_that_a_job_hangs_for_is_sampled_and_captured_and_its_host_is_unhealt
     running.follow(&gpu, &job);
     wait_until_unhealthy(&socket);
     running.wait_for_log("where a process spends its time");
-    echo.wait_for_stacks(2);
+    echo.wait_for_stacks(2, "samples");
     let rank = json!({"cluster": "live", "rank": 2});
     // At first it may only be known that the rank does not wait.
     let parts = [
