@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use fleet_agent_core::event::Op;
+use memchr::memmem;
 
 use crate::trace::parse_op;
 
@@ -42,6 +43,16 @@ static OTHER_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let mut builder = AhoCorasick::builder();
     builder.ascii_case_insensitive(true).build(names).ok()
 });
+
+/// Returns whether text that is no valid event may be the kernel of a collective.
+pub(crate) fn may_be_collective(event: &[u8]) -> bool {
+    let text = event.to_ascii_lowercase();
+    let has = |part: &[u8]| memmem::find(&text, part).is_some();
+    let is_other = OTHER_NAMES
+        .as_ref()
+        .is_some_and(|names| names.is_match(&text));
+    has(b"kernel") && (has(b"nccl") || is_other)
+}
 
 /// What a kernel is to the comparison of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,8 +39,8 @@ impl RankTrace {
         starts.min().zip(ends.max())
     }
 
-    /// The operation that a kernel for all operations is taken for: kernels of the ranks are compared in
-    /// the order of their streams.
+    /// Counts a kernel that does not name its operation, and returns the operation that is assumed. Such
+    /// kernels of the ranks are compared in the order of their streams.
     pub(crate) fn assumed_op(&mut self) -> Op {
         self.n_assumed += 1;
         Op::AllReduce

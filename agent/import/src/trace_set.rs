@@ -75,7 +75,7 @@ pub enum ImportError {
     )]
     Recording(String),
     /// No file was read.
-    #[error("no file was found: a folder has to hold the files itself, not in folders below it")]
+    #[error("no file was found: a folder has to hold the files itself, or in one folder below it")]
     Empty,
 }
 
@@ -87,7 +87,8 @@ pub struct TraceSet {
     files: BTreeMap<u32, String>,
     dumps: BTreeMap<u32, Dump>,
     traces: BTreeMap<u32, RankTrace>,
-    unplaced: Vec<UnplacedTrace>,
+    /// Traces without a known rank, by the name of their file without the time of the window.
+    unplaced: BTreeMap<String, UnplacedTrace>,
     notes: Vec<String>,
     processes: Vec<ProcessTrace>,
     calls: Calls,
@@ -291,7 +292,9 @@ impl TraceSet {
         let n_assumed: u64 = self.traces.values().map(|trace| trace.n_assumed).sum();
         if n_assumed > 0 {
             let kernels = counted(n_assumed, "kernel");
-            self.notes.push(format!("{kernels} for any operation taken for all-reduces, and compared in the order of their streams"));
+            self.notes.push(format!(
+                "{kernels} of RCCL that do not name their operation: assumed to be all-reduces, and compared in the order of their streams"
+            ));
         }
         let hang = fleet_hang::analyse(&job);
         let mut report = Report::new(format, &self.traces, hang, self.skipped);

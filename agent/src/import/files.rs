@@ -249,7 +249,7 @@ mod tests {
             "{error}"
         );
         let error = read_folder(&[]).unwrap_err().to_string();
-        assert!(error.contains("not in folders below it"), "{error}");
+        assert!(error.contains("or in one folder below it"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! HTML pages: an overview of all clusters, a page for each, and one for each rank. Rendered on the
-//! server, without scripts.
+//! HTML pages: an overview of all clusters, a page for each, one for each rank, and the runbook.
+//! Rendered on the server, without scripts.
 //!
 //! The figures come from the tools, called with the permissions of the visitor. `status` summarizes
 //! them; the other modules render them to HTML, with every text escaped.

@@ -8,7 +8,7 @@ use echo_lake::committer::Committer;
 use echo_lake::hot_and_cold::HotAndCold;
 use echo_store::EventStore;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
-use echo_store::limits::{Amount, Limits};
+use echo_store::limits::Amount;
 use prometheus_client::collector::Collector;
 
 use crate::app::AppError;
@@ -61,14 +61,7 @@ pub(super) fn reading(args: &ServeArgs) -> DuckDbConfig {
     DuckDbConfig {
         memory_limit: Amount::Bytes(args.lake.lake_memory),
         readers: args.bounds.queries(cores()),
-        limits: Limits {
-            age: None,
-            cost_age: None,
-            size: None,
-            floor: Some(Amount::Bytes(0)),
-            ballast_bytes: 0,
-            ..args.limits.limits()
-        },
+        limits: args.limits.limits().without_retention(),
         ..DuckDbConfig::new("")
     }
 }

@@ -174,14 +174,17 @@ impl<'o> FullScreen<'o> {
         let mut screen = Screen::with_width(&mut page, width);
         draw(found, order, n_rows, &mut screen)?;
         let order = order.name();
-        writeln!(
-            screen,
-            "\nby {order}: c cost, s slowdown, a age, q quits  {failure}"
-        )?;
-        // A raw terminal does not return to the first column.
-        let page = String::from_utf8_lossy(&page).replace('\n', "\r\n");
+        let keys = format!("by {order}: c cost, s slowdown, a age, q quits  {failure}");
+        // Rows of a narrow terminal have two lines.
+        let page = String::from_utf8_lossy(&page);
+        let mut lines: Vec<&str> = page
+            .lines()
+            .take(usize::from(height).saturating_sub(2))
+            .collect();
+        lines.extend(["", keys.trim_end()]);
         execute!(self.0, cursor::MoveTo(0, 0), Clear(ClearType::All))?;
-        self.0.write_all(page.trim_end().as_bytes())?;
+        // A raw terminal does not return to the first column.
+        self.0.write_all(lines.join("\r\n").as_bytes())?;
         self.0.flush()
     }
 }

@@ -121,6 +121,19 @@ impl Limits {
     /// Default floor: share of the volume, minimum bytes, maximum bytes.
     pub const FLOOR: (f64, u64, u64) = (0.02, 256 * MIB, 4 * 1024 * MIB);
 
+    /// The same limits of entries, without retention: nothing is deleted, and no space is kept free.
+    #[must_use]
+    pub const fn without_retention(self) -> Self {
+        Self {
+            age: None,
+            cost_age: None,
+            size: None,
+            floor: Some(Amount::Bytes(0)),
+            ballast_bytes: 0,
+            entries: self.entries,
+        }
+    }
+
     /// Bytes that must stay free on a volume of `total` bytes.
     pub fn floor_bytes(&self, total: u64) -> u64 {
         let usual = || {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Args, Events, GroupConfig, Ranks, TraceEvent, set_group};
+use crate::kernel::may_be_collective;
 use crate::trace::RankTrace;
 
 /// Key with which Kineto begins each event.
@@ -41,7 +42,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Events> {
         } else {
             events.trace.n_unread += 1;
             // Without it, the later ones would be compared with others of the peers.
-            has_lost_collective |= !events.are_numbered() && is_collective(piece);
+            has_lost_collective |= !events.are_numbered() && may_be_collective(piece);
         }
     }
     (n_read > 0).then_some(events)
@@ -86,7 +87,7 @@ struct Pieces<'b> {
     place: usize,
     /// Place of the first event that begins as Kineto writes it, at or after `place`.
     marked: Option<usize>,
-    /// Whether the end was told.
+    /// Whether the missing end of the list was returned as a piece.
     is_over: bool,
 }
 
@@ -137,13 +138,6 @@ impl<'b> Iterator for Pieces<'b> {
         self.is_over = end.is_none() && self.place == self.list.len();
         most.get(..end.unwrap_or(most.len()))
     }
-}
-
-/// Whether what cannot be read may be a collective.
-fn is_collective(piece: &[u8]) -> bool {
-    [&b"nccl"[..], b"all_reduce", b"allreduce"]
-        .iter()
-        .any(|part| memmem::find(piece, part).is_some())
 }
 
 /// Place of the next event as Kineto writes it, from a place on.

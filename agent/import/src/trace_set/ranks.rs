@@ -55,18 +55,15 @@ impl TraceSet {
 
     /// Adds a trace without a known rank. Of several windows of one process the newest counts.
     pub(super) fn add_unplaced(&mut self, one: UnplacedTrace) {
-        let is_window = |known: &&mut UnplacedTrace| window_order(&known.file, &one.file).is_some();
-        let Some(known) = self.unplaced.iter_mut().rev().find(is_window) else {
-            self.unplaced.push(one);
+        let process = window(&one.file).map_or_else(|| one.file.clone(), |(process, _)| process);
+        let Some(known) = self.unplaced.remove(&process) else {
+            self.unplaced.insert(process, one);
             return;
         };
         let is_newer = window_order(&known.file, &one.file) == Some(Ordering::Less);
-        let older = if is_newer {
-            std::mem::replace(known, one)
-        } else {
-            one
-        };
-        let reason = "an earlier window of another file".to_owned();
+        let (newer, older) = if is_newer { (one, known) } else { (known, one) };
+        let reason = format!("an earlier window than {}", newer.file);
+        self.unplaced.insert(process, newer);
         self.skip(&ImportError::Damaged {
             file: older.file,
             reason,
@@ -76,7 +73,7 @@ impl TraceSet {
     /// Gives each trace without a known rank a number in its name, if these can be ranks, else one in
     /// the order of the files.
     pub(super) fn place_traces(&mut self) {
-        let unplaced = std::mem::take(&mut self.unplaced);
+        let unplaced: Vec<_> = std::mem::take(&mut self.unplaced).into_values().collect();
         let by_name = [0, 1]
             .into_iter()
             .find_map(|kind| self.ranks(&unplaced, kind));
@@ -120,15 +117,17 @@ impl TraceSet {
     }
 }
 
-/// Order of two files of one rank whose names differ by the time of their windows only, such as
-/// `worker0.1708722576381.pt.trace.json`.
+/// Splits the name of a file such as `worker0.1708722576381.pt.trace.json` into the name without the
+/// time of its window, and that time.
+fn window(name: &str) -> Option<(String, u64)> {
+    let is_time = |part: &&str| part.len() >= MIN_TIME_DIGITS && part.parse::<u64>().is_ok();
+    let time = name.split('.').find(is_time)?;
+    Some((name.replacen(time, "", 1), time.parse().ok()?))
+}
+
+/// Order of two files of one rank whose names differ by the time of their windows only.
 fn window_order(one: &str, other: &str) -> Option<Ordering> {
-    let parts = |name: &str| -> Option<(String, u64)> {
-        let is_time = |part: &&str| part.len() >= MIN_TIME_DIGITS && part.parse::<u64>().is_ok();
-        let time = name.split('.').find(is_time)?;
-        Some((name.replacen(time, "", 1), time.parse().ok()?))
-    };
-    let ((one, one_time), (other, other_time)) = (parts(one)?, parts(other)?);
+    let ((one, one_time), (other, other_time)) = (window(one)?, window(other)?);
     (one == other).then(|| one_time.cmp(&other_time))
 }
 
@@ -197,6 +196,10 @@ mod tests {
             [
                 ("w/rank0.1708722576381.pt.trace.json", 1),
                 ("w/rank0.1708722599999.pt.trace.json", 1),
+            ],
+            [
+                ("w/host_41230.1708722576381.pt.trace.json", 1),
+                ("w/host_41230.1708722599999.pt.trace.json", 1),
             ],
             [("1/rank0.json", 1), ("2/rank0.json", 9)],
             [("2/rank0.json", 9), ("1/rank0.json", 1)],

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use echo_analysis::detector::Detector;
-use echo_analysis::settings::Settings;
-use echo_core::model::detector_output::{DetectorOutput, LostTime};
+use echo_core::model::detector_output::LostTime;
 use serde_json::Value;
 
-use crate::{repository, truth};
-use echo_bench::real::{JOBS, RealJob, deliveries};
+use crate::jobs::detected;
+use crate::truth;
+use echo_bench::real::{JOBS, RealJob};
 
 /// Lost time of a job, as the detector reports it.
 struct JobLosses {
@@ -18,13 +17,8 @@ struct JobLosses {
 
 impl JobLosses {
     fn measure(job: &RealJob) -> Self {
-        let mut detector = Detector::new(Settings::default());
-        let mut output = DetectorOutput::default();
-        for delivery in deliveries(job, &repository("testdata")).unwrap() {
-            output.append(detector.observe(&delivery.events));
-        }
         let mut rows = BTreeMap::new();
-        for row in output.lost {
+        for row in detected(job).lost {
             let (from, to) = (row.interval.from(), row.interval.to());
             rows.insert((row.incident, row.node.clone(), from, to), row);
         }

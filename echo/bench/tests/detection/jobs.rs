@@ -13,6 +13,16 @@ use echo_core::units::Nanos;
 
 use crate::repository;
 
+/// Returns what the detector reports about a recorded job.
+pub(crate) fn detected(job: &RealJob) -> DetectorOutput {
+    let mut detector = Detector::new(Settings::default());
+    let mut output = DetectorOutput::default();
+    for delivery in deliveries(job, &repository("testdata")).unwrap() {
+        output.append(detector.observe(&delivery.events));
+    }
+    output
+}
+
 /// Number of points that are read at a time.
 const PIECE: usize = 500;
 

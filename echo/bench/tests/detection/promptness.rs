@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use echo_analysis::detector::Detector;
-use echo_analysis::settings::Settings;
-use echo_bench::real::{JOBS, deliveries};
+use echo_bench::real::JOBS;
 use echo_core::model::detector_output::{
-    CauseClass, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
+    CauseClass, ConditionKind, Finding, Incident, IncidentState,
 };
 
-use crate::{repository, truth};
+use crate::jobs::detected;
+use crate::truth;
 
 /// Iterations until a fault is raised after its start and cleared after its end: with twice the
 /// tolerance 30 s.
@@ -29,12 +28,7 @@ fn incident(name: &str) -> Incident {
     let job = jobs
         .find(|job| job.name == format!("recordings/{name}.jsonl.gz"))
         .unwrap();
-    let mut detector = Detector::new(Settings::default());
-    let mut output = DetectorOutput::default();
-    for delivery in deliveries(job, &repository("testdata")).unwrap() {
-        output.append(detector.observe(&delivery.events));
-    }
-    let reports = output.incidents.into_iter();
+    let reports = detected(job).incidents.into_iter();
     let mut latest: BTreeMap<_, _> = reports.map(|one| (one.id, one)).collect();
     let (_, only) = latest.pop_first().unwrap();
     assert!(latest.is_empty(), "{name}: {latest:?}");

@@ -85,14 +85,7 @@ fn scratch_config(path: &Path) -> DuckDbConfig {
         threads: Some(1),
         readers: 1,
         checkpoint_every: Duration::from_hours(1),
-        limits: Limits {
-            age: None,
-            cost_age: None,
-            size: None,
-            floor: Some(Amount::Bytes(0)),
-            ballast_bytes: 0,
-            ..Limits::default()
-        },
+        limits: Limits::default().without_retention(),
         ..DuckDbConfig::new(path)
     }
 }
