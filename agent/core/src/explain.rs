@@ -139,7 +139,7 @@ impl Explainer {
         let mut reports = Vec::new();
         for (pid, state) in &mut self.processes {
             let own = shares.get(pid).cloned().unwrap_or_default();
-            let peers = Peers::new(&state.key(), *pid, &shares);
+            let peers = Peers::new(state.key().as_ref(), *pid, &shares);
             reports.extend(state.close(*pid, now_ns, &own, &peers));
         }
         reports

@@ -176,8 +176,7 @@ fn of_two_ranks_the_one_that_sleeps_is_explained_with_its_line_and_none_of_a_job
     let late = start(&gpu, RANK, 2, &["1", "late", "sleep"]);
     let healthy = start(&gpu, RANK, 2, &["none", "healthy", "sleep"]);
     let (late_pid, healthy_pid) = (late.pids()[1], healthy.pids()[1]);
-    // A command that waits for a CPU loses samples, and three such periods hold few more than are needed.
-    let live = Watching::start_with_priority(-15, &["trace", LONG_PERIOD]);
+    let live = Watching::start(&["trace", LONG_PERIOD]);
     let (mut own_code, mut n_healthy) = (None, 0);
     let found = live.find("a line of one rank", |report| {
         let found = chain(&report, "own_code");

@@ -40,6 +40,11 @@ impl ProcessJob {
         }
     }
 
+    /// Returns whether two processes are known to be in one communicator of all ranks.
+    fn shares_comm(&self, other: &Self) -> bool {
+        !self.comms.is_disjoint(&other.comms)
+    }
+
     /// Returns whether two processes are of one job, as far as is known: while an agent starts, one rank may be
     /// known by its call and another one by its memory.
     fn is_that_of(&self, other: &Self) -> bool {
@@ -56,13 +61,20 @@ impl ProcessJob {
     }
 }
 
-/// Job by which a process has peers, with its number of ranks; `None` for a process without a rank.
-pub(super) type PeerKey = Option<(u32, ProcessJob)>;
+/// What tells the peers of a process with a rank.
+#[derive(Debug, Clone)]
+pub(super) struct PeerKey {
+    pub(super) rank: u32,
+    /// Number of ranks of its job, at least two.
+    pub(super) ranks: u32,
+    pub(super) job: ProcessJob,
+}
 
 /// What is compared between processes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shares {
-    pub(super) key: PeerKey,
+    /// `None` for a process without peers.
+    pub(super) key: Option<PeerKey>,
     /// Shares of its time that the process lost to each cause.
     pub(super) shares: BTreeMap<Cause, f64>,
     /// Lines in this period.
@@ -78,17 +90,28 @@ pub(super) struct Shares {
 pub(super) struct Peers<'a>(Vec<&'a Shares>);
 
 impl<'a> Peers<'a> {
-    /// Finds the peers of a process.
-    pub(super) fn new(key: &PeerKey, pid: u32, shares: &'a BTreeMap<u32, Shares>) -> Self {
-        let is_peer = |(other, own): &(&u32, &Shares)| {
-            let keys = key.as_ref().zip(own.key.as_ref());
-            let is_same = keys.is_some_and(|((ranks, job), (other_ranks, other_job))| {
-                ranks == other_ranks && job.is_that_of(other_job)
-            });
-            **other != pid && is_same
+    /// Finds the peers of a process. Of those that may be of its job, a group in one communicator is of
+    /// another job if it has a rank in common with the group of the process.
+    pub(super) fn new(key: Option<&PeerKey>, pid: u32, shares: &'a BTreeMap<u32, Shares>) -> Self {
+        let Some(key) = key else {
+            return Self(Vec::new());
         };
-        let others = shares.iter().filter(is_peer).map(|(_, own)| own);
-        Self(others.collect())
+        let all = shares.iter();
+        let all = all.filter_map(|(pid, own)| Some((*pid, own, own.key.as_ref()?)));
+        let all: Vec<(u32, &Shares, &PeerKey)> =
+            all.filter(|(.., other)| other.ranks == key.ranks).collect();
+        let group = |of: &PeerKey| -> BTreeSet<u32> {
+            let known = all.iter().filter(|(.., one)| one.job.shares_comm(&of.job));
+            known.map(|(.., one)| one.rank).chain([of.rank]).collect()
+        };
+        let own_group = group(key);
+        let is_peer = |other: &PeerKey| {
+            let is_known = key.job.shares_comm(&other.job);
+            is_known || key.job.is_that_of(&other.job) && own_group.is_disjoint(&group(other))
+        };
+        let others = all.iter().filter(|(other, ..)| *other != pid);
+        let peers = others.filter(|(.., other)| is_peer(other));
+        Self(peers.map(|(_, own, _)| *own).collect())
     }
 
     pub(super) fn lines(&self) -> Vec<&'a LineShares> {

@@ -64,9 +64,13 @@ impl ProcessState {
         }
     }
 
-    pub(super) fn key(&self) -> PeerKey {
+    pub(super) fn key(&self) -> Option<PeerKey> {
         let process = self.process.filter(|process| process.world_size > 1)?;
-        Some((process.world_size, self.job.clone()))
+        Some(PeerKey {
+            rank: process.rank,
+            ranks: process.world_size,
+            job: self.job.clone(),
+        })
     }
 
     /// Closes the period: judges the shares of each cause.

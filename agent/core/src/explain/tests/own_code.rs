@@ -358,28 +358,45 @@ fn ranks_of_two_jobs_of_one_size_and_without_a_name_are_not_compared() {
         let line = 17 + pid / 2;
         vec![native_stack(pid, ts_ns, "/lib/libc.so.6", line, 180)]
     };
-    let causes_of = |comms: [&dyn Fn(u32) -> Event; 2]| {
-        let mut ranks = Ranks::new(4);
+    let causes_of = |ranks: u32, comms: [&dyn Fn(u32) -> Event; 2]| {
+        let mut host = Ranks::new(4);
         for pid in 0..4 {
             let process = Process {
                 pid,
-                rank: pid % 2,
-                world_size: 2,
+                rank: pid % ranks,
+                world_size: ranks,
             };
-            ranks.explainer.add_process(process, 0);
+            host.explainer.add_process(process, 0);
             let comm = comms[usize::from(pid >= 2)];
-            ranks.explainer.on_event(&comm(pid));
+            host.explainer.on_event(&comm(pid));
         }
-        let reports = ranks.periods(3, events);
+        let reports = host.periods(3, events);
         reports.iter().flat_map(causes).collect::<Vec<Cause>>()
     };
-    let joins = |comm| move |pid| joins(pid, 2, comm);
-    let has_joined = |comm| move |pid| has_joined(pid, 2, comm);
-    assert_eq!(causes_of([&joins(1), &joins(2)]), []);
-    assert_eq!(causes_of([&has_joined(1), &has_joined(2)]), []);
-    // As ranks of one job they would be different. The hash of a call is none in memory.
-    assert_eq!(causes_of([&joins(1), &joins(1)]), [Cause::OwnCode; 4]);
-    assert_eq!(causes_of([&joins(1), &has_joined(2)]), [Cause::OwnCode; 4]);
-    // Nor is that of a communicator of unknown origin.
-    assert_eq!(causes_of([&joins(0), &joins(2)]), [Cause::OwnCode; 4]);
+    let joins = |ranks, comm| move |pid| joins(pid, ranks, comm);
+    let has_joined = |ranks, comm| move |pid| has_joined(pid, ranks, comm);
+    assert_eq!(causes_of(2, [&joins(2, 1), &joins(2, 2)]), []);
+    assert_eq!(causes_of(2, [&has_joined(2, 1), &has_joined(2, 2)]), []);
+    // The hash of a call is none in memory, but processes of one rank are of two jobs.
+    assert_eq!(causes_of(2, [&joins(2, 1), &has_joined(2, 2)]), []);
+    let started_in_between = |pid| match pid {
+        0 => has_joined(2, 1)(pid),
+        1 => joins(2, 2)(pid),
+        _ => joins(2, 3)(pid),
+    };
+    assert_eq!(causes_of(2, [&started_in_between, &started_in_between]), []);
+    // As ranks of one job they are different, also where the agent started in between.
+    assert_eq!(
+        causes_of(4, [&joins(4, 1), &joins(4, 1)]),
+        [Cause::OwnCode; 4]
+    );
+    assert_eq!(
+        causes_of(4, [&joins(4, 1), &has_joined(4, 2)]),
+        [Cause::OwnCode; 4]
+    );
+    // A communicator of unknown origin tells nothing.
+    assert_eq!(
+        causes_of(4, [&joins(4, 0), &joins(4, 2)]),
+        [Cause::OwnCode; 4]
+    );
 }
