@@ -11,7 +11,7 @@ use crate::straggler::stages::{self, Source};
 use crate::straggler::usual::{Loss, Usual, UsualFlow, beyond};
 
 /// Time constant, seconds, with which the memory of a loss decays while nothing is lost.
-const REST_S: f64 = 4.0;
+pub(super) const REST_S: f64 = 4.0;
 
 /// Largest evidence of one evaluation, as a share of what makes a verdict: it takes two.
 pub(super) const MOST_AT_ONCE: f64 = 0.6;

@@ -10,7 +10,7 @@ use crate::straggler::bill::{Bill, Entry, PAUSE_S};
 use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::dry::Leads;
-use crate::straggler::evidence::{Evidence, Recent, Subject, explain, subjects};
+use crate::straggler::evidence::{Evidence, REST_S, Recent, Subject, explain, subjects};
 use crate::straggler::history::History;
 use crate::straggler::lateness::Lateness;
 use crate::straggler::measure::Measured;
@@ -213,6 +213,9 @@ impl Judge {
             }
         }
         self.recent.rest(loss, usual.allowance);
+        if loss.share <= usual.allowance {
+            self.episode.rest((-loss.seconds / REST_S).exp());
+        }
         if self.lateness.latest(measured, &self.rule).is_some() {
             // Where the pace varies, it does not always show that the named rank explains it.
             found.retain(|(subject, _)| *subject != Subject::Unexplained);
@@ -313,6 +316,10 @@ impl Judge {
         let explanation = explain(recent, past, has_transfers, &self.rule);
         self.episode
             .add(&queues, &explanation, loss, measured.until);
+        let node_of = measured.node_of.as_slice();
+        let explanation = self
+            .episode
+            .by_node(explanation, recent, node_of, &self.rule);
         let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
         if explanation != Explanation::Unexplained {
             return explanation;

@@ -40,8 +40,8 @@ pub(super) struct Lateness {
 struct Late {
     /// Waiting beyond the usual and the allowance, as a multiple of what makes a verdict.
     evidence: f64,
-    /// Waiting beyond the usual, per peer, and lost time by the pace since it began, seconds. The
-    /// latter is negative while the job is faster than usual.
+    /// Waiting beyond the usual, per peer, and time lost by the pace that it explains, since it began,
+    /// seconds. The latter is negative while the job is faster than usual.
     waited_s: f64,
     lost_s: f64,
     /// Time since it began, seconds.
@@ -88,8 +88,11 @@ impl Lateness {
             let late = self.ranks.entry(rank).or_default();
             late.evidence = (late.evidence + more).clamp(0.0, 2.0);
             late.waited_s += seconds * waited;
-            // What the waiting does not explain is lost by something else, such as a checkpoint.
-            late.lost_s += seconds * loss.min(waited / least_explained + chance);
+            // A loss that the waiting does not explain has another cause, such as a checkpoint.
+            let most = waited / least_explained + chance;
+            if loss <= most {
+                late.lost_s += seconds * loss;
+            }
             late.seconds += seconds;
             if waited > allowance {
                 late.bill.push(entry(measured, waited, 1.0));

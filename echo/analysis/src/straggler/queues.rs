@@ -7,10 +7,20 @@ use echo_core::stats::median;
 
 use crate::straggler::bill::RIPPLE;
 use crate::straggler::culprits::Explanation;
+use crate::straggler::evidence::Recent;
+use crate::straggler::rule::Rule;
 use crate::straggler::usual::{Loss, Usual, UsualFlow};
 
 /// Growth of a lead within which it stayed the same.
 const SAME: f64 = 0.15;
+
+/// Smallest share of the lost time in which most queues fell, for everybody to be slow. Some queues fall
+/// while little is lost, and say nothing of the loss that follows.
+const LEAST_SHARED: f64 = 0.1;
+
+/// Smallest share of the lost time that a node as a whole explains, for the loss to be its own. The beginning
+/// decides: later on the others of its ranks wait for the slowest one.
+const MOSTLY: f64 = 0.5;
 
 /// Leads below so many usual times between operations say nothing: the hosts synchronise with their
 /// GPUs too often to run ahead.
@@ -125,6 +135,8 @@ pub(super) struct Episode {
     lost_slow_s: f64,
     lost_filled_s: f64,
     decided: Option<bool>,
+    /// First node that explained losses as a whole since the last pause, and time that was lost by it, seconds.
+    node: Option<(usize, f64)>,
     /// Lossy time, seconds.
     lossy_s: f64,
     /// Begin of the first loss, begin of the first one since the last pause, and end of the last one,
@@ -147,6 +159,12 @@ impl Episode {
             Change::Fell => self.lost_slow_s += loss.share * seconds,
             Change::Unknown => {}
         }
+        if let Explanation::Node(node) = found {
+            let (first, lost_s) = self.node.get_or_insert((*node, 0.0));
+            if first == node {
+                *lost_s += loss.share * seconds;
+            }
+        }
         self.lossy_s += seconds;
         self.first.get_or_insert(now - seconds);
         self.resumed.get_or_insert(now - seconds);
@@ -167,8 +185,46 @@ impl Episode {
 
     /// Returns true if everybody is slow.
     pub(super) fn is_shared(&self) -> bool {
-        let is_shared = self.lost_slow_s > self.lost_filled_s;
+        let least_s = self.lost_filled_s.max(LEAST_SHARED * self.lost_s);
+        let is_shared = self.lost_slow_s > least_s;
         self.decided.unwrap_or(is_shared)
+    }
+
+    /// Explains a loss by the node that was late as a whole when it began, if only some ranks of it are late
+    /// by now, or no rank alone explains the loss, and its peers still wait for it.
+    pub(super) fn by_node(
+        &self,
+        explanation: Explanation,
+        recent: &Recent,
+        node_of: &[u32],
+        rule: &Rule,
+    ) -> Explanation {
+        let first = self
+            .node
+            .filter(|(_, lost_s)| *lost_s >= MOSTLY * self.lost_s);
+        let Some((node, _)) = first else {
+            return explanation;
+        };
+        let is_inside = |rank: &usize| node_of.get(*rank).is_some_and(|of| *of as usize == node);
+        let is_possible = match &explanation {
+            Explanation::Ranks(_) => explanation.ranks().iter().all(is_inside),
+            Explanation::Unexplained => true,
+            Explanation::Dry(_) | Explanation::Node(_) => false,
+        };
+        let rise = recent.nodes.get(node);
+        let explains = rise.is_some_and(|rise| rise.peer >= rule.explain * recent.loss);
+        if is_possible && explains {
+            Explanation::Node(node)
+        } else {
+            explanation
+        }
+    }
+
+    /// Keeps a share of what was seen of the queues where nothing is lost: the next loss may have another
+    /// cause.
+    pub(super) fn rest(&mut self, kept: f64) {
+        self.lost_slow_s *= kept;
+        self.lost_filled_s *= kept;
     }
 
     /// Ends what was seen of the queues, and returns true, if nothing but ripples was lost for `pause_s`
@@ -179,6 +235,7 @@ impl Episode {
             self.resumed = None;
             self.decided = None;
             (self.lost_slow_s, self.lost_filled_s) = (0.0, 0.0);
+            self.node = None;
             (self.since_pause_s, self.lost_s) = (0.0, 0.0);
         }
         is_pause

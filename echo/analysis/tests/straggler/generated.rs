@@ -123,6 +123,38 @@ fn a_rank_that_was_late_from_the_first_step_on_is_named_when_the_job_becomes_fas
     assert_named_and_priced(&[4, 14, 25, 70, 84]);
 }
 
+/// Jobs of kinds that were once judged wrongly.
+fn assert_right(jobs: &[(Kind, u64)]) {
+    for (kind, seed) in jobs {
+        let job = generate(*kind, *seed, None);
+        let incidents = play(&job.recording, Rule::default());
+        let shown = Shown(&incidents).to_string();
+        assert_eq!(
+            score(&incidents, job.truth),
+            Score::Right,
+            "{kind:?} {seed}: {shown}"
+        );
+    }
+}
+
+/// After seconds the other ranks of the node run ahead of its slowest one, and wait for it.
+#[test]
+fn a_node_that_is_late_as_a_whole_is_named_though_one_of_its_ranks_is_the_slowest() {
+    assert_right(&[(Kind::Halves, 91)]);
+}
+
+/// Before the fault, and at its small beginning, the queues of most ranks are shorter than usual.
+#[test]
+fn a_rank_is_named_though_most_queues_fell_while_little_was_lost() {
+    assert_right(&[(Kind::Reinforcement, 51), (Kind::Growing, 32)]);
+}
+
+/// One of the ranks is late by a tenth of what is lost.
+#[test]
+fn no_rank_is_named_for_a_loss_that_is_much_larger_than_the_waiting_for_it() {
+    assert_right(&[(Kind::Uniform, 30), (Kind::Uniform, 76)]);
+}
+
 #[test]
 #[ignore = "minutes"]
 fn generated_loops_with_many_seeds() {
