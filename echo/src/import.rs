@@ -305,9 +305,8 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
     if report.hang.is_none() {
         if is_empty(&answers.outliers) {
             writeln!(out, "  verdict  {}", without_outlier(report))?;
-            if report.cause().is_some() {
-                let reason = "without healthy steps to compare with, the cost is not known";
-                return writeln!(out, "  cost     unknown: {reason}");
+            if let Some(unknown) = unknown_cost(report) {
+                return writeln!(out, "  cost     unknown: {unknown}");
             }
         } else {
             print_verdict(out, &answers.outliers)?;
@@ -325,17 +324,41 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
     )
 }
 
+/// Least share of the time that ranks wait for one another, from which a cost of 0 would be misleading.
+const MUCH_WAITING: f64 = 0.05;
+
+/// Returns why the cost is unknown if the detector names no rank, and how long the ranks waited.
+fn unknown_cost(report: &Report) -> Option<String> {
+    let is_late = report.cause().is_some() || report.late_together().is_some();
+    let waiting = report.waiting.as_ref();
+    let is_much = waiting.is_some_and(|waiting| waiting.share >= Some(MUCH_WAITING));
+    let waited = waiting.map(|waiting| {
+        let share = waiting.share.map_or_else(String::new, |share| {
+            format!(", {:.1} % of the traced time", share * 100.0)
+        });
+        format!(
+            "; they waited {:.2} GPU-seconds for one another{share}",
+            waiting.gpu_s
+        )
+    });
+    (is_late || is_much).then(|| {
+        format!(
+            "what the ranks lost shows only beside healthy steps{}",
+            waited.unwrap_or_default()
+        )
+    })
+}
+
 /// Returns what can be said if the detector names no rank.
 fn without_outlier(report: &Report) -> String {
+    let why =
+        "for the detector the traced steps are too few, or have no healthy ones to compare with";
+    if let Some(late) = report.late_together() {
+        return format!("{}, by their arrivals alone: {why}", late.noun());
+    }
     match (report.cause(), report.late.len()) {
-        (Some(one), 1) => format!(
-            "rank {}, by its arrivals alone: for the detector the traced steps are too few, or have no healthy ones to compare with",
-            one.rank
-        ),
-        (Some(one), _) => format!(
-            "rank {}, by its arrivals and its computation: for the detector the traced steps are too few, or have no healthy ones to compare with",
-            one.rank
-        ),
+        (Some(one), 1) => format!("rank {}, by its arrivals alone: {why}", one.rank),
+        (Some(one), _) => format!("rank {}, by its arrivals and its computation: {why}", one.rank),
         (None, 0) => "no rank is named: no lag reaches the limits of the detector".to_owned(),
         (None, _) => "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
             .to_owned(),

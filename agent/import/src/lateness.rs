@@ -3,11 +3,11 @@
 //! The ranks of a collective leave it together, so the last one to arrive spends the least time in
 //! it. No clock is compared. A rank that is last because it waits for another group looks the same:
 //! with several such ranks, durations alone do not tell the cause from the others. The time for
-//! which their GPUs computed does, where the format has it.
+//! which their GPUs computed does, where the format has it. Ranks that are late together are in
+//! [`crate::waiting`].
 
 use std::collections::BTreeMap;
 
-use fleet_agent_core::event::Op;
 use serde::{Deserialize, Serialize};
 
 use crate::matching::{MatchedGroup, matched};
@@ -15,15 +15,18 @@ use crate::trace::{Collective, RankTrace};
 
 /// Share of its group's waiting that a late rank causes.
 const MOSTLY: f64 = 0.5;
-/// Lag of a late rank, as a share of the time that its peers spend in an operation.
-const CLEARLY: f64 = 0.2;
+/// Share of its group's waiting that a rank causes which pauses at few operations.
+const NEARLY_ALL: f64 = 0.8;
+/// Lag of a late rank, as a share of the time that its peers spend in an operation, and lag behind the next
+/// one to arrive, as a share of it: ranks that are late together are not one late rank.
+pub(crate) const CLEARLY: f64 = 0.2;
 /// Part of its lag for which the GPU of the cause computed longer than those of its peers.
 const COMPUTED: f64 = 0.5;
 /// Least number of operations from which a rank is listed.
-const MIN_OPS: usize = 4;
+pub(crate) const MIN_OPS: usize = 4;
 /// Least share of the traced time that the delays take, if the format has times: the least effect
 /// that Echo reports.
-const MIN_TIME_SHARE: f64 = 0.02;
+pub(crate) const MIN_TIME_SHARE: f64 = 0.02;
 
 /// Rank that usually arrives last in one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,24 +104,20 @@ fn computed_part(
 struct Last {
     n: usize,
     lag_ms: f64,
+    /// Lag behind the next one to arrive.
+    alone_ms: f64,
     peers_ms: f64,
 }
 
-/// Returns the rank that is last at most operations of one kind, of the kind with most waiting:
-/// ranks may meet at the first operation of an iteration and run the others side by side.
+/// Returns the rank that holds back the others at the operations of one kind, of the kind with most waiting.
 fn late_rank(group: &MatchedGroup<'_>) -> Option<LateRank> {
-    let mut kinds: BTreeMap<(Op, u64), Vec<&[&Collective]>> = BTreeMap::new();
-    for (_, ops) in &group.ops {
-        if let Some(first) = ops.first() {
-            let kind = kinds.entry((first.op, first.size)).or_default();
-            kind.push(ops);
-        }
-    }
-    let late = kinds.values().filter_map(|ops| late_at(group, ops));
+    let kinds = group.by_kind();
+    let late = kinds.iter().filter_map(|ops| late_at(group, ops));
     late.max_by(|a, b| a.lag_ms.total_cmp(&b.lag_ms))
 }
 
-/// Returns the rank that is last at most of these operations.
+/// Returns the rank that is last at most of these operations, or that pauses: nearly all of the waiting is
+/// for it, at few of them.
 #[expect(clippy::cast_precision_loss, reason = "counts and durations")]
 fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank> {
     let mut by_rank = vec![Last::default(); group.ranks.len()];
@@ -134,6 +133,7 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
             let peers_ms = median_without(&times, at);
             last.n += 1;
             last.lag_ms += peers_ms - own_ms;
+            last.alone_ms += least_without(&times, at) - own_ms;
             last.peers_ms += peers_ms;
         }
     }
@@ -141,11 +141,12 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
     let by_lag = by_rank.iter().zip(&group.ranks);
     let (last, rank) = by_lag.max_by(|a, b| a.0.lag_ms.total_cmp(&b.0.lag_ms))?;
     let time_share = group.span_ms().map(|span_ms| last.lag_ms / span_ms);
+    let is_usually_last = last.n * 2 > ops.len() && last.lag_ms > MOSTLY * all_ms;
     let is_late = last.n >= MIN_OPS
         && time_share.is_none_or(|share| share >= MIN_TIME_SHARE)
-        && last.n * 2 > ops.len()
-        && last.lag_ms > MOSTLY * all_ms
-        && last.lag_ms > CLEARLY * last.peers_ms;
+        && (is_usually_last || last.lag_ms > NEARLY_ALL * all_ms)
+        && last.lag_ms > CLEARLY * last.peers_ms
+        && last.alone_ms > CLEARLY * last.lag_ms;
     is_late.then(|| LateRank {
         rank: *rank,
         group: group.name.to_owned(),
@@ -157,6 +158,14 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
         time_share,
         computed_part: None,
     })
+}
+
+/// Least of all values except one.
+fn least_without(values: &[f64], without: usize) -> f64 {
+    let others = values.iter().enumerate().filter(|(at, _)| *at != without);
+    others
+        .map(|(_, value)| *value)
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// Median of all values except one; 0 without others.
@@ -174,6 +183,8 @@ fn median_without(values: &[f64], without: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use fleet_agent_core::event::Op;
+
     use super::*;
 
     /// Trace of a rank that spends `ms` in each of eight all-reduces of both groups.
@@ -223,6 +234,36 @@ mod tests {
         assert_eq!(cause_of(&[None, None]), None);
         assert_eq!(cause_of(&[None]), Some(0));
         assert_eq!(cause_of(&[]), None);
+    }
+
+    #[test]
+    fn a_rank_that_pauses_at_few_operations_is_late_and_a_single_pause_is_not() {
+        let every = |steps: u64| {
+            let trace = |rank: u32| {
+                let op = |seq: u64| Collective {
+                    group: "world".to_owned(),
+                    seq: Some(seq),
+                    op: Op::AllReduce,
+                    size: 1,
+                    start_ns: None,
+                    duration_ns: match seq % steps {
+                        0 if rank != 1 => 400_000_000,
+                        _ => 1_000_000 + u64::from(rank) * 1_000,
+                    },
+                };
+                RankTrace {
+                    collectives: (0..60).map(op).collect(),
+                    ..RankTrace::default()
+                }
+            };
+            let traces = (0..4).map(|rank| (rank, trace(rank))).collect();
+            late_ranks(&traces)
+                .iter()
+                .map(|one| (one.rank, one.n_last))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(every(10), [(1, 6)]);
+        assert_eq!(every(60), []);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fleet_agent_core::event::Op;
+
 use crate::trace::{Collective, RankTrace};
 
 /// Operations of one group that all its present ranks have.
@@ -22,6 +24,19 @@ impl MatchedGroup<'_> {
     pub(crate) fn is_comparable(&self) -> bool {
         let n_all = self.ranks.len() + self.missing.len();
         self.ranks.len() >= 2 && self.missing.len() <= (n_all / 8).max(1) && !self.ops.is_empty()
+    }
+
+    /// Operations of each kind and size; one per rank, in the order of `ranks`. Ranks may meet at the first
+    /// operation of an iteration and run the others side by side.
+    pub(crate) fn by_kind(&self) -> Vec<Vec<&[&Collective]>> {
+        let mut kinds: BTreeMap<(Op, u64), Vec<&[&Collective]>> = BTreeMap::new();
+        for (_, ops) in &self.ops {
+            if let Some(first) = ops.first() {
+                let kind = kinds.entry((first.op, first.size)).or_default();
+                kind.push(ops);
+            }
+        }
+        kinds.into_values().collect()
     }
 
     /// Time from the first operation to the last one by the clock of the first rank, milliseconds;

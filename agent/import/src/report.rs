@@ -11,6 +11,7 @@ use crate::format::Format;
 use crate::lateness::{LateRank, cause};
 use crate::matching::{MatchedGroup, matched};
 use crate::trace::RankTrace;
+use crate::waiting::{LateTogether, Waiting};
 
 /// Maximum number of ranks, groups and files that a line of text lists.
 const LISTED: usize = 16;
@@ -50,6 +51,9 @@ pub struct Report {
     pub advance: Option<String>,
     /// Ranks that usually arrive last in a group.
     pub late: Vec<LateRank>,
+    /// Waiting of the ranks for one another; `None` if none can be compared.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
     /// Reason why no rank is judged.
     pub refusal: Option<String>,
     /// What the format cannot show.
@@ -86,6 +90,7 @@ impl Report {
             advance: hang.advance.clone(),
             hang: Some(hang).filter(Hang::is_found),
             late: Vec::new(),
+            waiting: None,
             refusal: None,
             cannot_show: format.limits().iter().map(ToString::to_string).collect(),
             skipped,
@@ -113,6 +118,7 @@ impl Report {
             hang: None,
             advance: None,
             late: Vec::new(),
+            waiting: None,
             refusal: None,
             cannot_show: Format::Recording
                 .limits()
@@ -160,14 +166,32 @@ impl Report {
         cause(&self.late)
     }
 
+    /// Returns the ranks that arrive last together, if no single rank does.
+    pub fn late_together(&self) -> Option<&LateTogether> {
+        let waiting = self.waiting.as_ref().filter(|_| self.late.is_empty());
+        waiting.and_then(|waiting| waiting.late_together.as_ref())
+    }
+
     /// Returns a sentence about the ranks that arrive last; `None` without such a rank.
     pub fn lateness(&self) -> Option<String> {
+        let of_time = |share: Option<f64>| {
+            let of_time = |share: f64| format!(", {:.1} % of the traced time", share * 100.0);
+            share.map_or_else(String::new, of_time)
+        };
+        if let Some(late) = self.late_together() {
+            return Some(format!(
+                "{} arrive last together at {} of {} operations of one kind, {:.1} ms behind the others{}",
+                late.noun(),
+                late.n_last,
+                late.n_ops,
+                late.lag_ms,
+                of_time(late.time_share)
+            ));
+        }
         let named: Vec<u32> = self.late.iter().map(|one| one.rank).collect();
         let (first, others) = self.late.split_first()?;
         if others.is_empty() {
-            let share = first.time_share.map_or_else(String::new, |share| {
-                format!(", {:.1} % of the traced time", share * 100.0)
-            });
+            let share = of_time(first.time_share);
             return Some(format!(
                 "rank {} arrives last at {} of {} operations of one kind, {:.1} ms behind the median of its peers{share}",
                 first.rank, first.n_last, first.n_ops, first.lag_ms

@@ -79,10 +79,14 @@ fn a_table_of_call_times_names_the_rank_that_sleeps() {
 
 /// Writes profiler traces of four ranks, of which rank 1 arrives last from the 31st step on.
 fn late_rank(folder: &Path, gpu_model: &str) {
+    traces(folder, gpu_model, |rank, step| step > 30 && rank != 1);
+}
+
+/// Writes profiler traces of four ranks, which wait for 8 ms at these steps.
+fn traces(folder: &Path, gpu_model: &str, waits: impl Fn(u32, u32) -> bool) {
     for rank in 0..4_u32 {
         let event = |step: u32| {
-            let waits = step > 30 && rank != 1;
-            let duration_us = if waits { 9_000 } else { 1_000 };
+            let duration_us = if waits(rank, step) { 9_000 } else { 1_000 };
             let end_us = (step + 1) * 20_000;
             json!({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
                    "ts": end_us - duration_us, "dur": duration_us,
@@ -95,6 +99,44 @@ fn late_rank(folder: &Path, gpu_model: &str) {
         let path = folder.join(format!("rank{rank}.json"));
         std::fs::write(path, trace.to_string()).unwrap();
     }
+}
+
+/// What is printed of traces whose ranks wait at these steps.
+fn printed(waits: impl Fn(u32, u32) -> bool) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    traces(folder.path(), "H200", waits);
+    let (code, printed, errors) = import(folder.path(), &[]);
+    assert_eq!(code, 0, "{errors}");
+    printed
+}
+
+#[test]
+fn ranks_that_are_late_together_and_a_rank_that_pauses_are_named_with_what_the_others_waited() {
+    let half = printed(|rank, step| step > 30 && rank < 2);
+    assert!(
+        half.contains("arrival  ranks 2, 3 arrive last together at 49 of 80 operations"),
+        "{half}"
+    );
+    assert!(
+        half.contains("verdict  ranks 2, 3, by their arrivals alone"),
+        "{half}"
+    );
+    assert!(half.contains("cost     unknown: "), "{half}");
+    assert!(
+        half.contains("they waited 0.78 GPU-seconds for one another"),
+        "{half}"
+    );
+    let pauses = printed(|rank, step| step % 8 == 5 && rank != 3);
+    assert!(
+        pauses.contains("verdict  rank 3, by its arrivals alone"),
+        "{pauses}"
+    );
+    let by_turns = printed(|rank, step| step % 4 != rank);
+    assert!(by_turns.contains("verdict  no rank is named"), "{by_turns}");
+    assert!(
+        by_turns.contains("they waited 1.92 GPU-seconds for one another"),
+        "{by_turns}"
+    );
 }
 
 #[test]

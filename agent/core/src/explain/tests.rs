@@ -3,6 +3,7 @@ mod gpu_sharing;
 mod network;
 mod own_code;
 mod own_program;
+mod peers;
 mod recapture;
 mod workers;
 

@@ -1,0 +1,204 @@
+//! Waiting of the ranks of a group for one another, and the ranks that arrive last together, by
+//! durations: a node that is late as a whole.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lateness::{CLEARLY, MIN_OPS, MIN_TIME_SHARE};
+use crate::matching::{MatchedGroup, matched};
+use crate::trace::{Collective, RankTrace};
+
+/// Least number of ranks of which some may be late together: of fewer, one is.
+const MIN_RANKS: usize = 4;
+
+/// Waiting in the group whose ranks wait most. Operations that run beside computation count as well, so
+/// it is not the time that the job lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Name of the group.
+    pub group: String,
+    /// Sum over its ranks and operations, beyond the shortest duration of each operation, GPU-seconds.
+    pub gpu_s: f64,
+    /// Share of the traced time of its ranks, 0 to 1; `None` if the format has no times.
+    pub share: Option<f64>,
+    /// Ranks that arrive last together.
+    pub late_together: Option<LateTogether>,
+}
+
+/// Ranks that arrive together, after the others of their group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LateTogether {
+    /// Ranks: two, or up to half of the group.
+    pub ranks: Vec<u32>,
+    /// Number of operations of the kind that was compared.
+    pub n_ops: usize,
+    /// Number of operations at which they arrived after all others.
+    pub n_last: usize,
+    /// Mean delay behind the others at these operations, milliseconds.
+    pub lag_ms: f64,
+    /// Share of the traced time that the delays take, 0 to 1; `None` if the format has no times.
+    pub time_share: Option<f64>,
+}
+
+impl LateTogether {
+    /// Its ranks, as they are named in a sentence.
+    pub fn noun(&self) -> String {
+        fleet_hang::noun(&self.ranks)
+    }
+}
+
+/// Returns the waiting in the group whose ranks wait most; `None` without a group that can be compared.
+pub fn waiting(traces: &BTreeMap<u32, RankTrace>) -> Option<Waiting> {
+    let groups = matched(traces);
+    let comparable = groups.iter().filter(|group| group.is_comparable());
+    let all = comparable.map(of_group);
+    all.max_by(|a, b| a.gpu_s.total_cmp(&b.gpu_s))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count")]
+fn of_group(group: &MatchedGroup<'_>) -> Waiting {
+    let waits = group.ops.iter().flat_map(|(_, ops)| waits_ms(ops));
+    let gpu_s = waits.sum::<f64>() / 1e3;
+    let traced_s = group
+        .span_ms()
+        .map(|span_ms| span_ms / 1e3 * group.ranks.len() as f64);
+    let kinds = group.by_kind();
+    let together = kinds.iter().filter_map(|ops| late_together(group, ops));
+    Waiting {
+        group: group.name.to_owned(),
+        gpu_s,
+        share: traced_s.map(|traced_s| gpu_s / traced_s),
+        late_together: together.max_by(|a, b| a.lag_ms.total_cmp(&b.lag_ms)),
+    }
+}
+
+/// Waiting of each rank at one operation, milliseconds.
+#[expect(clippy::cast_precision_loss, reason = "a duration")]
+fn waits_ms(ops: &[&Collective]) -> Vec<f64> {
+    let shortest = ops.iter().map(|op| op.duration_ns).min().unwrap_or(0);
+    let beyond = ops.iter().map(|op| op.duration_ns - shortest);
+    beyond.map(|ns| ns as f64 / 1e6).collect()
+}
+
+/// Splits the ranks where their sums of waiting differ most, and returns those that wait less if they arrive
+/// after all others at most of these operations.
+#[expect(clippy::cast_precision_loss, reason = "counts and durations")]
+fn late_together(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateTogether> {
+    let n = group.ranks.len();
+    if n < MIN_RANKS {
+        return None;
+    }
+    let waits: Vec<Vec<f64>> = ops.iter().map(|ops| waits_ms(ops)).collect();
+    let sum = |at: usize| -> f64 { waits.iter().filter_map(|waits| waits.get(at)).sum() };
+    let mut order: Vec<(f64, usize)> = (0..n).map(|at| (sum(at), at)).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let gaps = order.windows(2).enumerate().skip(1).take(n / 2 - 1);
+    let gap = |pair: &[(f64, usize)]| match pair {
+        [(less, _), (more, _)] => more - less,
+        _ => 0.0,
+    };
+    let (last_late, _) = gaps.max_by(|a, b| gap(a.1).total_cmp(&gap(b.1)))?;
+    let (late, others) = order.split_at_checked(last_late + 1)?;
+    let mean = |side: &[(f64, usize)], values: &[f64]| {
+        let values = side.iter().filter_map(|(_, at)| values.get(*at));
+        values.sum::<f64>() / side.len() as f64
+    };
+    let (mut n_last, mut lag_ms, mut spent_ms) = (0_usize, 0.0, 0.0);
+    for (waits, ops) in waits.iter().zip(ops) {
+        let of = |side: &[(f64, usize)]| -> Vec<f64> {
+            side.iter()
+                .filter_map(|(_, at)| waits.get(*at))
+                .copied()
+                .collect()
+        };
+        let longest = of(late).into_iter().fold(0.0, f64::max);
+        let shortest = of(others).into_iter().fold(f64::INFINITY, f64::min);
+        if longest < shortest {
+            let durations: Vec<f64> = ops.iter().map(|op| op.duration_ns as f64 / 1e6).collect();
+            n_last += 1;
+            lag_ms += mean(others, waits) - mean(late, waits);
+            spent_ms += mean(others, &durations);
+        }
+    }
+    let time_share = group.span_ms().map(|span_ms| lag_ms / span_ms);
+    let is_late = n_last >= MIN_OPS
+        && n_last * 2 > ops.len()
+        && lag_ms > CLEARLY * spent_ms
+        && time_share.is_none_or(|share| share >= MIN_TIME_SHARE);
+    let mut ranks: Vec<u32> = late
+        .iter()
+        .filter_map(|(_, at)| group.ranks.get(*at).copied())
+        .collect();
+    ranks.sort_unstable();
+    is_late.then(|| LateTogether {
+        ranks,
+        n_ops: ops.len(),
+        n_last,
+        lag_ms: lag_ms / n_last as f64,
+        time_share,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet_agent_core::event::Op;
+
+    use super::*;
+
+    /// Traces of eight ranks of one group; each spends `ms(rank, operation)` in each of 60 all-reduces,
+    /// which end together every 100 ms.
+    fn traces(ms: impl Fn(u32, u64) -> u64) -> BTreeMap<u32, RankTrace> {
+        let trace = |rank| {
+            let op = |seq| {
+                let duration_ns = ms(rank, seq) * 1_000_000;
+                let end_ns = (seq + 1) * 100_000_000;
+                Collective {
+                    group: "world".to_owned(),
+                    seq: Some(seq),
+                    op: Op::AllReduce,
+                    size: 1,
+                    start_ns: Some(end_ns - duration_ns),
+                    duration_ns,
+                }
+            };
+            RankTrace {
+                collectives: (0..60).map(op).collect(),
+                ..RankTrace::default()
+            }
+        };
+        (0..8).map(|rank| (rank, trace(rank))).collect()
+    }
+
+    fn late_together(ms: impl Fn(u32, u64) -> u64) -> Option<LateTogether> {
+        waiting(&traces(ms)).unwrap().late_together
+    }
+
+    #[test]
+    fn half_of_the_ranks_that_are_late_from_a_step_on_arrive_last_together() {
+        let late = late_together(|rank, seq| match (rank, seq) {
+            (0..4, 20..) => 25,
+            _ => 5,
+        });
+        let late = late.unwrap();
+        assert_eq!(late.ranks, [4, 5, 6, 7]);
+        assert_eq!((late.n_last, late.n_ops), (40, 60));
+        assert!((late.lag_ms - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ranks_that_are_late_by_turns_are_not_late_together() {
+        let by_turns = |rank: u32, seq: u64| if seq % 8 == u64::from(rank) { 5 } else { 45 };
+        assert_eq!(late_together(by_turns), None);
+        assert_eq!(late_together(|rank, _| 5 + u64::from(rank % 2)), None);
+    }
+
+    #[test]
+    fn waiting_is_what_each_operation_took_beyond_its_shortest_duration() {
+        let all = waiting(&traces(|rank, _| if rank == 3 { 5 } else { 45 })).unwrap();
+        let waited_s = 7.0 * 60.0 * 0.04;
+        assert!((all.gpu_s - waited_s).abs() < 1e-9);
+        let share = all.share.unwrap();
+        assert!((0.34..0.36).contains(&share), "{share}");
+    }
+}
