@@ -329,31 +329,27 @@ const MUCH_WAITING: f64 = 0.05;
 
 /// Returns why the cost is unknown if the detector names no rank, and how long the ranks waited.
 fn unknown_cost(report: &Report) -> Option<String> {
-    let is_late = report.cause().is_some() || report.late_together().is_some();
     let waiting = report.waiting.as_ref();
-    let is_much = waiting.is_some_and(|waiting| waiting.share >= Some(MUCH_WAITING));
-    let waited = waiting.map(|waiting| {
-        let share = waiting.share.map_or_else(String::new, |share| {
-            format!(", {:.1} % of the traced time", share * 100.0)
-        });
-        format!(
-            "; they waited {:.2} GPU-seconds for one another{share}",
-            waiting.gpu_s
-        )
+    let waited = waiting.map_or_else(String::new, |waiting| {
+        let of_time = |share: f64| format!(", {:.1} % of the traced time", share * 100.0);
+        let share = waiting.share.map_or_else(String::new, of_time);
+        let gpu_s = waiting.gpu_s;
+        format!("the ranks waited {gpu_s:.2} GPU-seconds for one another{share}")
     });
-    (is_late || is_much).then(|| {
-        format!(
-            "what the ranks lost shows only beside healthy steps{}",
-            waited.unwrap_or_default()
-        )
-    })
+    if report.cause().is_some() || report.late_together.is_some() {
+        return Some(format!(
+            "the trace has no healthy steps to compare with; {waited}"
+        ));
+    }
+    let is_much = waiting.is_some_and(|waiting| waiting.share >= Some(MUCH_WAITING));
+    is_much.then(|| format!("no part of the trace is known to be healthy; {waited}"))
 }
 
 /// Returns what can be said if the detector names no rank.
 fn without_outlier(report: &Report) -> String {
     let why =
         "for the detector the traced steps are too few, or have no healthy ones to compare with";
-    if let Some(late) = report.late_together() {
+    if let Some(late) = &report.late_together {
         return format!("{}, by their arrivals alone: {why}", late.noun());
     }
     match (report.cause(), report.late.len()) {

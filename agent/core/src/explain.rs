@@ -31,7 +31,7 @@ pub use crate::explain::chain::{CausalChain, Reference, Severity};
 use crate::explain::lost_time::lost_ns;
 pub use crate::explain::observation::Observation;
 use crate::explain::own_code::LineShares;
-use crate::explain::peers::{CommHash, Peers, Shares};
+use crate::explain::peers::{CommHash, Groups, Peers, Shares};
 pub use crate::explain::place::Place;
 use crate::explain::process_state::ProcessState;
 use crate::explain::recapture::Graphs;
@@ -136,10 +136,11 @@ impl Explainer {
         }
         self.opened_ns = Some(now_ns);
         let shares = self.shares(now_ns);
+        let groups = Groups::new(&shares);
         let mut reports = Vec::new();
         for (pid, state) in &mut self.processes {
             let own = shares.get(pid).cloned().unwrap_or_default();
-            let peers = Peers::new(state.key().as_ref(), *pid, &shares);
+            let peers = Peers::new(*pid, &shares, &groups);
             reports.extend(state.close(*pid, now_ns, &own, &peers));
         }
         reports

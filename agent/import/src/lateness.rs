@@ -107,6 +107,9 @@ struct Last {
     /// Lag behind the next one to arrive.
     alone_ms: f64,
     peers_ms: f64,
+    /// Operations at which it alone was clearly last, and its lag at them.
+    n_pauses: usize,
+    pauses_ms: f64,
 }
 
 /// Returns the rank that holds back the others at the operations of one kind, of the kind with most waiting.
@@ -133,28 +136,39 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
             let peers_ms = median_without(&times, at);
             last.n += 1;
             last.lag_ms += peers_ms - own_ms;
-            last.alone_ms += least_without(&times, at) - own_ms;
+            let alone_ms = least_without(&times, at) - own_ms;
+            last.alone_ms += alone_ms;
+            if peers_ms - own_ms > CLEARLY * peers_ms && alone_ms > CLEARLY * (peers_ms - own_ms) {
+                last.n_pauses += 1;
+                last.pauses_ms += peers_ms - own_ms;
+            }
             last.peers_ms += peers_ms;
         }
     }
     let all_ms: f64 = by_rank.iter().map(|last| last.lag_ms).sum();
     let by_lag = by_rank.iter().zip(&group.ranks);
     let (last, rank) = by_lag.max_by(|a, b| a.0.lag_ms.total_cmp(&b.0.lag_ms))?;
-    let time_share = group.span_ms().map(|span_ms| last.lag_ms / span_ms);
-    let is_usually_last = last.n * 2 > ops.len() && last.lag_ms > MOSTLY * all_ms;
-    let is_late = last.n >= MIN_OPS
-        && time_share.is_none_or(|share| share >= MIN_TIME_SHARE)
-        && (is_usually_last || last.lag_ms > NEARLY_ALL * all_ms)
+    let is_usually_last = last.n * 2 > ops.len()
+        && last.lag_ms > MOSTLY * all_ms
         && last.lag_ms > CLEARLY * last.peers_ms
         && last.alone_ms > CLEARLY * last.lag_ms;
+    let (n_last, lag_ms) = if is_usually_last {
+        (last.n, last.lag_ms)
+    } else {
+        (last.n_pauses, last.pauses_ms)
+    };
+    let time_share = group.span_ms(0).map(|span_ms| lag_ms / span_ms);
+    let is_late = n_last >= MIN_OPS
+        && (is_usually_last || lag_ms > NEARLY_ALL * all_ms)
+        && time_share.is_none_or(|share| share >= MIN_TIME_SHARE);
     is_late.then(|| LateRank {
         rank: *rank,
         group: group.name.to_owned(),
         n_ranks: group.ranks.len(),
         n_ops: ops.len(),
-        n_last: last.n,
-        wait_share: last.lag_ms / all_ms,
-        lag_ms: last.lag_ms / last.n as f64,
+        n_last,
+        wait_share: lag_ms / all_ms,
+        lag_ms: lag_ms / n_last as f64,
         time_share,
         computed_part: None,
     })
@@ -248,7 +262,8 @@ mod tests {
                     start_ns: None,
                     duration_ns: match seq % steps {
                         0 if rank != 1 => 400_000_000,
-                        _ => 1_000_000 + u64::from(rank) * 1_000,
+                        // Each rank is the shortest one by turns.
+                        _ => 1_000_000 + (u64::from(rank) + seq) % 4 * 1_000,
                     },
                 };
                 RankTrace {

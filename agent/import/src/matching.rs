@@ -39,11 +39,11 @@ impl MatchedGroup<'_> {
         kinds.into_values().collect()
     }
 
-    /// Time from the first operation to the last one by the clock of the first rank, milliseconds;
-    /// `None` if the format has no times.
+    /// Time from the first operation to the last one of the rank at this place in `ranks`, by its clock,
+    /// milliseconds; `None` if the format has no times.
     #[expect(clippy::cast_precision_loss, reason = "a duration")]
-    pub(crate) fn span_ms(&self) -> Option<f64> {
-        let own = || self.ops.iter().filter_map(|(_, ops)| ops.first());
+    pub(crate) fn span_ms(&self, at: usize) -> Option<f64> {
+        let own = || self.ops.iter().filter_map(|(_, ops)| ops.get(at));
         let first = own().filter_map(|op| op.start_ns).min()?;
         let last = own().filter_map(|op| op.end_ns()).max()?;
         (last > first).then(|| (last - first) as f64 / 1e6)

@@ -51,6 +51,9 @@ pub struct Report {
     pub advance: Option<String>,
     /// Ranks that usually arrive last in a group.
     pub late: Vec<LateRank>,
+    /// Ranks that arrive last together, if no single rank does.
+    #[serde(default)]
+    pub late_together: Option<LateTogether>,
     /// Waiting of the ranks for one another; `None` if none can be compared.
     #[serde(default)]
     pub waiting: Option<Waiting>,
@@ -90,6 +93,7 @@ impl Report {
             advance: hang.advance.clone(),
             hang: Some(hang).filter(Hang::is_found),
             late: Vec::new(),
+            late_together: None,
             waiting: None,
             refusal: None,
             cannot_show: format.limits().iter().map(ToString::to_string).collect(),
@@ -118,6 +122,7 @@ impl Report {
             hang: None,
             advance: None,
             late: Vec::new(),
+            late_together: None,
             waiting: None,
             refusal: None,
             cannot_show: Format::Recording
@@ -166,19 +171,13 @@ impl Report {
         cause(&self.late)
     }
 
-    /// Returns the ranks that arrive last together, if no single rank does.
-    pub fn late_together(&self) -> Option<&LateTogether> {
-        let waiting = self.waiting.as_ref().filter(|_| self.late.is_empty());
-        waiting.and_then(|waiting| waiting.late_together.as_ref())
-    }
-
     /// Returns a sentence about the ranks that arrive last; `None` without such a rank.
     pub fn lateness(&self) -> Option<String> {
         let of_time = |share: Option<f64>| {
             let of_time = |share: f64| format!(", {:.1} % of the traced time", share * 100.0);
             share.map_or_else(String::new, of_time)
         };
-        if let Some(late) = self.late_together() {
+        if let Some(late) = &self.late_together {
             return Some(format!(
                 "{} arrive last together at {} of {} operations of one kind, {:.1} ms behind the others{}",
                 late.noun(),

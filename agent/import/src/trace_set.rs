@@ -18,7 +18,7 @@ use crate::rank_name::{named_rank, possible_rank, trailing_number};
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 use crate::transfers::has_pending_transfers;
-use crate::waiting::waiting;
+use crate::waiting::{late_together, waiting};
 use crate::watchdog::WatchdogLog;
 use crate::{bytedance, hang, kineto, ras};
 
@@ -308,6 +308,9 @@ impl TraceSet {
         if report.refusal.is_none() {
             report.late = late_ranks(&self.traces);
             report.waiting = waiting(&self.traces);
+            if report.late.is_empty() {
+                report.late_together = late_together(&self.traces);
+            }
             points = blocks::points(&self.traces);
         }
         let hang = report.hang.as_ref();

@@ -9,7 +9,7 @@ use crate::lateness::{CLEARLY, MIN_OPS, MIN_TIME_SHARE};
 use crate::matching::{MatchedGroup, matched};
 use crate::trace::{Collective, RankTrace};
 
-/// Least number of ranks of which some may be late together: of fewer, one is.
+/// Least number of ranks of which some can be late together, at least two and at most half of them.
 const MIN_RANKS: usize = 4;
 
 /// Waiting in the group whose ranks wait most. Operations that run beside computation count as well, so
@@ -20,20 +20,21 @@ pub struct Waiting {
     pub group: String,
     /// Sum over its ranks and operations, beyond the shortest duration of each operation, GPU-seconds.
     pub gpu_s: f64,
-    /// Share of the traced time of its ranks, 0 to 1; `None` if the format has no times.
+    /// Share of the traced time of its ranks; `None` if the format has no times. Operations side by side
+    /// count each.
     pub share: Option<f64>,
-    /// Ranks that arrive last together.
-    pub late_together: Option<LateTogether>,
 }
 
 /// Ranks that arrive together, after the others of their group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LateTogether {
-    /// Ranks: two, or up to half of the group.
+    /// Ranks, at least two and at most half of the group.
     pub ranks: Vec<u32>,
+    /// Name of the group.
+    pub group: String,
     /// Number of operations of the kind that was compared.
     pub n_ops: usize,
-    /// Number of operations at which they arrived after all others.
+    /// Number of operations at which they arrived clearly after all others.
     pub n_last: usize,
     /// Mean delay behind the others at these operations, milliseconds.
     pub lag_ms: f64,
@@ -56,21 +57,27 @@ pub fn waiting(traces: &BTreeMap<u32, RankTrace>) -> Option<Waiting> {
     all.max_by(|a, b| a.gpu_s.total_cmp(&b.gpu_s))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count")]
 fn of_group(group: &MatchedGroup<'_>) -> Waiting {
     let waits = group.ops.iter().flat_map(|(_, ops)| waits_ms(ops));
     let gpu_s = waits.sum::<f64>() / 1e3;
-    let traced_s = group
-        .span_ms()
-        .map(|span_ms| span_ms / 1e3 * group.ranks.len() as f64);
-    let kinds = group.by_kind();
-    let together = kinds.iter().filter_map(|ops| late_together(group, ops));
+    let traced_ms: Option<f64> = (0..group.ranks.len()).map(|at| group.span_ms(at)).sum();
     Waiting {
         group: group.name.to_owned(),
         gpu_s,
-        share: traced_s.map(|traced_s| gpu_s / traced_s),
-        late_together: together.max_by(|a, b| a.lag_ms.total_cmp(&b.lag_ms)),
+        share: traced_ms.map(|traced_ms| gpu_s * 1e3 / traced_ms),
     }
+}
+
+/// Returns the ranks that arrive last together, in the group in which their lag is largest.
+pub fn late_together(traces: &BTreeMap<u32, RankTrace>) -> Option<LateTogether> {
+    let groups = matched(traces);
+    let comparable = groups.iter().filter(|group| group.is_comparable());
+    let late = comparable.filter_map(|group| {
+        let kinds = group.by_kind();
+        let late = kinds.iter().filter_map(|ops| late_at(group, ops));
+        late.max_by(|a, b| a.lag_ms.total_cmp(&b.lag_ms))
+    });
+    late.max_by(|a, b| a.lag_ms.total_cmp(&b.lag_ms))
 }
 
 /// Waiting of each rank at one operation, milliseconds.
@@ -81,10 +88,15 @@ fn waits_ms(ops: &[&Collective]) -> Vec<f64> {
     beyond.map(|ns| ns as f64 / 1e6).collect()
 }
 
+/// Values of the ranks on one side of a split.
+fn of(side: &[(f64, usize)], values: &[f64]) -> impl Iterator<Item = f64> {
+    side.iter().filter_map(|(_, at)| values.get(*at).copied())
+}
+
 /// Splits the ranks where their sums of waiting differ most, and returns those that wait less if they arrive
 /// after all others at most of these operations.
 #[expect(clippy::cast_precision_loss, reason = "counts and durations")]
-fn late_together(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateTogether> {
+fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateTogether> {
     let n = group.ranks.len();
     if n < MIN_RANKS {
         return None;
@@ -100,31 +112,22 @@ fn late_together(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<Lat
     };
     let (last_late, _) = gaps.max_by(|a, b| gap(a.1).total_cmp(&gap(b.1)))?;
     let (late, others) = order.split_at_checked(last_late + 1)?;
-    let mean = |side: &[(f64, usize)], values: &[f64]| {
-        let values = side.iter().filter_map(|(_, at)| values.get(*at));
-        values.sum::<f64>() / side.len() as f64
-    };
-    let (mut n_last, mut lag_ms, mut spent_ms) = (0_usize, 0.0, 0.0);
+    let mean =
+        |side: &[(f64, usize)], values: &[f64]| of(side, values).sum::<f64>() / side.len() as f64;
+    let (mut n_last, mut lag_ms) = (0_usize, 0.0);
     for (waits, ops) in waits.iter().zip(ops) {
-        let of = |side: &[(f64, usize)]| -> Vec<f64> {
-            side.iter()
-                .filter_map(|(_, at)| waits.get(*at))
-                .copied()
-                .collect()
-        };
-        let longest = of(late).into_iter().fold(0.0, f64::max);
-        let shortest = of(others).into_iter().fold(f64::INFINITY, f64::min);
-        if longest < shortest {
-            let durations: Vec<f64> = ops.iter().map(|op| op.duration_ns as f64 / 1e6).collect();
+        let longest = of(late, waits).fold(0.0, f64::max);
+        let shortest = of(others, waits).fold(f64::INFINITY, f64::min);
+        let own_ms = mean(others, waits) - mean(late, waits);
+        let durations: Vec<f64> = ops.iter().map(|op| op.duration_ns as f64 / 1e6).collect();
+        if longest < shortest && own_ms > CLEARLY * mean(others, &durations) {
             n_last += 1;
-            lag_ms += mean(others, waits) - mean(late, waits);
-            spent_ms += mean(others, &durations);
+            lag_ms += own_ms;
         }
     }
-    let time_share = group.span_ms().map(|span_ms| lag_ms / span_ms);
+    let time_share = group.span_ms(0).map(|span_ms| lag_ms / span_ms);
     let is_late = n_last >= MIN_OPS
         && n_last * 2 > ops.len()
-        && lag_ms > CLEARLY * spent_ms
         && time_share.is_none_or(|share| share >= MIN_TIME_SHARE);
     let mut ranks: Vec<u32> = late
         .iter()
@@ -133,6 +136,7 @@ fn late_together(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<Lat
     ranks.sort_unstable();
     is_late.then(|| LateTogether {
         ranks,
+        group: group.name.to_owned(),
         n_ops: ops.len(),
         n_last,
         lag_ms: lag_ms / n_last as f64,
@@ -170,13 +174,13 @@ mod tests {
         (0..8).map(|rank| (rank, trace(rank))).collect()
     }
 
-    fn late_together(ms: impl Fn(u32, u64) -> u64) -> Option<LateTogether> {
-        waiting(&traces(ms)).unwrap().late_together
+    fn late(ms: impl Fn(u32, u64) -> u64) -> Option<LateTogether> {
+        late_together(&traces(ms))
     }
 
     #[test]
     fn half_of_the_ranks_that_are_late_from_a_step_on_arrive_last_together() {
-        let late = late_together(|rank, seq| match (rank, seq) {
+        let late = late(|rank, seq| match (rank, seq) {
             (0..4, 20..) => 25,
             _ => 5,
         });
@@ -189,8 +193,19 @@ mod tests {
     #[test]
     fn ranks_that_are_late_by_turns_are_not_late_together() {
         let by_turns = |rank: u32, seq: u64| if seq % 8 == u64::from(rank) { 5 } else { 45 };
-        assert_eq!(late_together(by_turns), None);
-        assert_eq!(late_together(|rank, _| 5 + u64::from(rank % 2)), None);
+        assert_eq!(late(by_turns), None);
+    }
+
+    #[test]
+    fn a_small_difference_or_one_long_wait_makes_no_ranks_late_together() {
+        // A tenth of the duration at each operation, 5 % of the time.
+        assert_eq!(late(|rank, _| 50 + 5 * u64::from(rank % 2)), None);
+        let once = |rank, seq| match (rank, seq) {
+            (0..4, 0) => 90,
+            (0..4, _) => 6,
+            _ => 5,
+        };
+        assert_eq!(late(once), None);
     }
 
     #[test]

@@ -86,32 +86,47 @@ pub(super) struct Shares {
     pub(super) workers: WorkerLines,
 }
 
+/// Key of each process with peers, and the ranks known to be in one communicator with it, its own among them.
+#[derive(Debug)]
+pub(super) struct Groups(BTreeMap<u32, (PeerKey, BTreeSet<u32>)>);
+
+impl Groups {
+    pub(super) fn new(shares: &BTreeMap<u32, Shares>) -> Self {
+        let keys = || shares.values().filter_map(|own| own.key.as_ref());
+        let group = |of: &PeerKey| {
+            let known = keys().filter(|one| one.ranks == of.ranks && one.job.shares_comm(&of.job));
+            known.map(|one| one.rank).chain([of.rank]).collect()
+        };
+        let processes = shares.iter().filter_map(|(pid, own)| {
+            let key = own.key.clone()?;
+            let group = group(&key);
+            Some((*pid, (key, group)))
+        });
+        Self(processes.collect())
+    }
+}
+
 /// Other ranks of a process's job on this host.
 pub(super) struct Peers<'a>(Vec<&'a Shares>);
 
 impl<'a> Peers<'a> {
     /// Finds the peers of a process. Of those that may be of its job, a group in one communicator is of
     /// another job if it has a rank in common with the group of the process.
-    pub(super) fn new(key: Option<&PeerKey>, pid: u32, shares: &'a BTreeMap<u32, Shares>) -> Self {
-        let Some(key) = key else {
+    pub(super) fn new(pid: u32, shares: &'a BTreeMap<u32, Shares>, groups: &Groups) -> Self {
+        let Some((key, group)) = groups.0.get(&pid) else {
             return Self(Vec::new());
         };
-        let all = shares.iter();
-        let all = all.filter_map(|(pid, own)| Some((*pid, own, own.key.as_ref()?)));
-        let all: Vec<(u32, &Shares, &PeerKey)> =
-            all.filter(|(.., other)| other.ranks == key.ranks).collect();
-        let group = |of: &PeerKey| -> BTreeSet<u32> {
-            let known = all.iter().filter(|(.., one)| one.job.shares_comm(&of.job));
-            known.map(|(.., one)| one.rank).chain([of.rank]).collect()
+        let is_peer = |other: &u32| {
+            groups.0.get(other).is_some_and(|(other, other_group)| {
+                let is_known = key.job.shares_comm(&other.job);
+                let may_be = key.ranks == other.ranks && key.job.is_that_of(&other.job);
+                may_be && (is_known || group.is_disjoint(other_group))
+            })
         };
-        let own_group = group(key);
-        let is_peer = |other: &PeerKey| {
-            let is_known = key.job.shares_comm(&other.job);
-            is_known || key.job.is_that_of(&other.job) && own_group.is_disjoint(&group(other))
-        };
-        let others = all.iter().filter(|(other, ..)| *other != pid);
-        let peers = others.filter(|(.., other)| is_peer(other));
-        Self(peers.map(|(_, own, _)| *own).collect())
+        let peers = shares
+            .iter()
+            .filter(|(other, _)| **other != pid && is_peer(other));
+        Self(peers.map(|(_, own)| own).collect())
     }
 
     pub(super) fn lines(&self) -> Vec<&'a LineShares> {

@@ -44,6 +44,8 @@ struct Late {
     /// seconds. The latter is negative while the job is faster than usual.
     waited_s: f64,
     lost_s: f64,
+    /// Time lost in evaluations that lost no more than it explains, seconds.
+    confirmed_s: f64,
     /// Time since it began, seconds.
     seconds: f64,
     /// Waiting, evaluation by evaluation.
@@ -88,10 +90,12 @@ impl Lateness {
             let late = self.ranks.entry(rank).or_default();
             late.evidence = (late.evidence + more).clamp(0.0, 2.0);
             late.waited_s += seconds * waited;
-            // A loss that the waiting does not explain has another cause, such as a checkpoint.
+            // What the waiting does not explain is lost by something else, such as a checkpoint, and then
+            // nothing shows that it is lost by the rank as well.
             let most = waited / least_explained + chance;
+            late.lost_s += seconds * loss.min(most);
             if loss <= most {
-                late.lost_s += seconds * loss;
+                late.confirmed_s += seconds * loss;
             }
             late.seconds += seconds;
             if waited > allowance {
@@ -100,7 +104,7 @@ impl Lateness {
         }
         let named = self.named;
         self.ranks.retain(|rank, late| {
-            let may_cost = late.lost_s > rule.least_late * late.seconds;
+            let may_cost = late.confirmed_s > rule.least_late * late.seconds;
             late.evidence > 0.0 && may_cost || Some(*rank) == named
         });
     }
@@ -123,7 +127,7 @@ impl Lateness {
         let is_root = late.waited_s >= rule.root * next;
         let by_chance = CONFIRMED_SIGMAS * sigma * (MEAN_S * late.seconds).sqrt();
         let least_s = (rule.least_late * late.seconds).max(rule.late_enough_s);
-        let is_confirmed = late.lost_s >= by_chance.max(least_s);
+        let is_confirmed = late.confirmed_s >= by_chance.max(least_s);
         let is_sufficient = late.evidence >= 1.0 && is_root && is_confirmed;
         is_sufficient.then(|| {
             (

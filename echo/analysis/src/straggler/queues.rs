@@ -1,6 +1,7 @@
 //! Queues of the GPUs: how far their hosts run ahead, compared with the past.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use echo_core::model::event::Source;
 use echo_core::stats::median;
@@ -18,8 +19,8 @@ const SAME: f64 = 0.15;
 /// while little is lost, and say nothing of the loss that follows.
 const LEAST_SHARED: f64 = 0.1;
 
-/// Smallest share of the lost time that a node as a whole explains, for the loss to be its own. The beginning
-/// decides: later on the others of its ranks wait for the slowest one.
+/// Smallest share of the lost time that a node as a whole explains, for a loss that follows to be its own, too:
+/// the others of its ranks wait for the slowest one by then.
 const MOSTLY: f64 = 0.5;
 
 /// Leads below so many usual times between operations say nothing: the hosts synchronise with their
@@ -131,12 +132,14 @@ impl Queues {
 /// difference, so it decides for the whole episode.
 #[derive(Debug, Default)]
 pub(super) struct Episode {
-    /// Time that was lost while most queues fell, and while most grew, seconds.
+    /// Time that was lost while most queues fell, while most grew, and in all, seconds. They decay while nothing
+    /// is lost.
     lost_slow_s: f64,
     lost_filled_s: f64,
+    lost_seen_s: f64,
     decided: Option<bool>,
-    /// First node that explained losses as a whole since the last pause, and time that was lost by it, seconds.
-    node: Option<(usize, f64)>,
+    /// Time that was lost since the last pause, by the nodes that explained it as a whole, seconds.
+    nodes: BTreeMap<usize, f64>,
     /// Lossy time, seconds.
     lossy_s: f64,
     /// Begin of the first loss, begin of the first one since the last pause, and end of the last one,
@@ -159,11 +162,9 @@ impl Episode {
             Change::Fell => self.lost_slow_s += loss.share * seconds,
             Change::Unknown => {}
         }
+        self.lost_seen_s += loss.share * seconds;
         if let Explanation::Node(node) = found {
-            let (first, lost_s) = self.node.get_or_insert((*node, 0.0));
-            if first == node {
-                *lost_s += loss.share * seconds;
-            }
+            *self.nodes.entry(*node).or_default() += loss.share * seconds;
         }
         self.lossy_s += seconds;
         self.first.get_or_insert(now - seconds);
@@ -185,13 +186,13 @@ impl Episode {
 
     /// Returns true if everybody is slow.
     pub(super) fn is_shared(&self) -> bool {
-        let least_s = self.lost_filled_s.max(LEAST_SHARED * self.lost_s);
+        let least_s = self.lost_filled_s.max(LEAST_SHARED * self.lost_seen_s);
         let is_shared = self.lost_slow_s > least_s;
         self.decided.unwrap_or(is_shared)
     }
 
-    /// Explains a loss by the node that was late as a whole when it began, if only some ranks of it are late
-    /// by now, or no rank alone explains the loss, and its peers still wait for it.
+    /// Explains a loss by the node that was late as a whole in most of the time lost before, if only some ranks of
+    /// it are late by now, or no rank alone explains the loss, and its peers still wait for it.
     pub(super) fn by_node(
         &self,
         explanation: Explanation,
@@ -199,10 +200,9 @@ impl Episode {
         node_of: &[u32],
         rule: &Rule,
     ) -> Explanation {
-        let first = self
-            .node
-            .filter(|(_, lost_s)| *lost_s >= MOSTLY * self.lost_s);
-        let Some((node, _)) = first else {
+        let mut nodes = self.nodes.iter();
+        let most = nodes.find(|(_, lost_s)| **lost_s >= MOSTLY * self.lost_s);
+        let Some((&node, _)) = most.filter(|_| !self.is_shared()) else {
             return explanation;
         };
         let is_inside = |rank: &usize| node_of.get(*rank).is_some_and(|of| *of as usize == node);
@@ -225,6 +225,7 @@ impl Episode {
     pub(super) fn rest(&mut self, kept: f64) {
         self.lost_slow_s *= kept;
         self.lost_filled_s *= kept;
+        self.lost_seen_s *= kept;
     }
 
     /// Ends what was seen of the queues, and returns true, if nothing but ripples was lost for `pause_s`
@@ -234,8 +235,8 @@ impl Episode {
         if is_pause {
             self.resumed = None;
             self.decided = None;
-            (self.lost_slow_s, self.lost_filled_s) = (0.0, 0.0);
-            self.node = None;
+            (self.lost_slow_s, self.lost_filled_s, self.lost_seen_s) = (0.0, 0.0, 0.0);
+            self.nodes.clear();
             (self.since_pause_s, self.lost_s) = (0.0, 0.0);
         }
         is_pause

@@ -123,7 +123,7 @@ fn a_rank_that_was_late_from_the_first_step_on_is_named_when_the_job_becomes_fas
     assert_named_and_priced(&[4, 14, 25, 70, 84]);
 }
 
-/// Jobs of kinds that were once judged wrongly.
+/// Asserts that these jobs, which were once judged wrongly, are judged right.
 fn assert_right(jobs: &[(Kind, u64)]) {
     for (kind, seed) in jobs {
         let job = generate(*kind, *seed, None);
