@@ -338,7 +338,7 @@ fn unknown_cost(report: &Report) -> Option<String> {
     });
     if report.cause().is_some() || report.late_together.is_some() {
         return Some(format!(
-            "the trace has no healthy steps to compare with; {waited}"
+            "the detector has too few healthy steps to compare with; {waited}"
         ));
     }
     let is_much = waiting.is_some_and(|waiting| waiting.share >= Some(MUCH_WAITING));

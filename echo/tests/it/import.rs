@@ -123,7 +123,7 @@ fn ranks_that_are_late_together_and_a_rank_that_pauses_are_named_with_what_the_o
     );
     assert!(half.contains("cost     unknown: "), "{half}");
     assert!(
-        half.contains("they waited 0.78 GPU-seconds for one another"),
+        half.contains("the ranks waited 0.78 GPU-seconds for one another"),
         "{half}"
     );
     let pauses = printed(|rank, step| step % 8 == 5 && rank != 3);
@@ -134,7 +134,7 @@ fn ranks_that_are_late_together_and_a_rank_that_pauses_are_named_with_what_the_o
     let by_turns = printed(|rank, step| step % 4 != rank);
     assert!(by_turns.contains("verdict  no rank is named"), "{by_turns}");
     assert!(
-        by_turns.contains("they waited 1.92 GPU-seconds for one another"),
+        by_turns.contains("the ranks waited 1.92 GPU-seconds for one another"),
         "{by_turns}"
     );
 }
