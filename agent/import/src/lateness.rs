@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::matching::{MatchedGroup, matched};
+use crate::matching::MatchedGroup;
 use crate::trace::{Collective, RankTrace};
 
 /// Share of its group's waiting that a late rank causes.
@@ -28,7 +28,7 @@ pub(crate) const MIN_OPS: usize = 4;
 /// that Echo reports.
 pub(crate) const MIN_TIME_SHARE: f64 = 0.02;
 
-/// Rank that usually arrives last in one group.
+/// Rank that usually arrives last in one group, or that pauses at some of its operations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LateRank {
     /// Rank.
@@ -39,7 +39,7 @@ pub struct LateRank {
     pub n_ranks: usize,
     /// Number of operations of the kind that was compared.
     pub n_ops: usize,
-    /// Number of operations at which it was last.
+    /// Number of operations at which it was last, or paused.
     pub n_last: usize,
     /// Share of the group's waiting at these operations.
     pub wait_share: f64,
@@ -66,8 +66,10 @@ pub fn cause(late: &[LateRank]) -> Option<&LateRank> {
 
 /// Returns the late ranks in the order of their numbers, one at most per group. A rank that is late
 /// in several groups is listed with the one in which its lag is largest.
-pub fn late_ranks(traces: &BTreeMap<u32, RankTrace>) -> Vec<LateRank> {
-    let groups = matched(traces);
+pub(crate) fn late_ranks(
+    traces: &BTreeMap<u32, RankTrace>,
+    groups: &[MatchedGroup<'_>],
+) -> Vec<LateRank> {
     let comparable = groups.iter().filter(|group| group.is_comparable());
     let mut late: Vec<LateRank> = comparable
         .filter_map(|group| {
@@ -200,6 +202,11 @@ mod tests {
     use fleet_agent_core::event::Op;
 
     use super::*;
+    use crate::matching::matched;
+
+    fn late_of(traces: &BTreeMap<u32, RankTrace>) -> Vec<LateRank> {
+        late_ranks(traces, &matched(traces))
+    }
 
     /// Trace of a rank that spends `ms` in each of eight all-reduces of both groups.
     fn trace(groups: [(&str, u64); 2]) -> RankTrace {
@@ -272,7 +279,7 @@ mod tests {
                 }
             };
             let traces = (0..4).map(|rank| (rank, trace(rank))).collect();
-            late_ranks(&traces)
+            late_of(&traces)
                 .iter()
                 .map(|one| (one.rank, one.n_last))
                 .collect::<Vec<_>>()
@@ -288,7 +295,7 @@ mod tests {
             (1, trace([("tensor", 1), ("data", 1)])),
             (2, trace([("data", 9), ("other", 1)])),
         ]);
-        let late = late_ranks(&traces);
+        let late = late_of(&traces);
         let listed: Vec<_> = late
             .iter()
             .map(|one| (one.rank, one.group.as_str()))

@@ -49,7 +49,7 @@ pub struct Report {
     /// Proof that the files were written at different moments of a job that advances.
     #[serde(default)]
     pub advance: Option<String>,
-    /// Ranks that usually arrive last in a group.
+    /// Ranks that usually arrive last in a group, or that pause at some of its operations.
     pub late: Vec<LateRank>,
     /// Ranks that arrive last together, if no single rank does.
     #[serde(default)]

@@ -12,6 +12,7 @@ use crate::flight_recorder::Dump;
 use crate::format::Format;
 use crate::inspector::{self, ProcessTrace};
 use crate::lateness::late_ranks;
+use crate::matching::matched;
 use crate::nsys::{self, FileGpus};
 use crate::progress::reports;
 use crate::rank_name::{named_rank, possible_rank, trailing_number};
@@ -306,10 +307,11 @@ impl TraceSet {
         report.refusal = refusal.or(report.refusal);
         let mut points = Vec::new();
         if report.refusal.is_none() {
-            report.late = late_ranks(&self.traces);
-            report.waiting = waiting(&self.traces);
+            let groups = matched(&self.traces);
+            report.late = late_ranks(&self.traces, &groups);
+            report.waiting = waiting(&groups);
             if report.late.is_empty() {
-                report.late_together = late_together(&self.traces);
+                report.late_together = late_together(&groups);
             }
             points = blocks::points(&self.traces);
         }

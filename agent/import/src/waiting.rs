@@ -1,13 +1,11 @@
 //! Waiting of the ranks of a group for one another, and the ranks that arrive last together, by
 //! durations: a node that is late as a whole.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::lateness::{CLEARLY, MIN_OPS, MIN_TIME_SHARE};
-use crate::matching::{MatchedGroup, matched};
-use crate::trace::{Collective, RankTrace};
+use crate::matching::MatchedGroup;
+use crate::trace::Collective;
 
 /// Least number of ranks of which some can be late together, at least two and at most half of them.
 const MIN_RANKS: usize = 4;
@@ -50,8 +48,7 @@ impl LateTogether {
 }
 
 /// Returns the waiting in the group whose ranks wait most; `None` without a group that can be compared.
-pub fn waiting(traces: &BTreeMap<u32, RankTrace>) -> Option<Waiting> {
-    let groups = matched(traces);
+pub(crate) fn waiting(groups: &[MatchedGroup<'_>]) -> Option<Waiting> {
     let comparable = groups.iter().filter(|group| group.is_comparable());
     let all = comparable.map(of_group);
     all.max_by(|a, b| a.gpu_s.total_cmp(&b.gpu_s))
@@ -69,8 +66,7 @@ fn of_group(group: &MatchedGroup<'_>) -> Waiting {
 }
 
 /// Returns the ranks that arrive last together, in the group in which their lag is largest.
-pub fn late_together(traces: &BTreeMap<u32, RankTrace>) -> Option<LateTogether> {
-    let groups = matched(traces);
+pub(crate) fn late_together(groups: &[MatchedGroup<'_>]) -> Option<LateTogether> {
     let comparable = groups.iter().filter(|group| group.is_comparable());
     let late = comparable.filter_map(|group| {
         let kinds = group.by_kind();
@@ -146,9 +142,13 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateToget
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use fleet_agent_core::event::Op;
 
     use super::*;
+    use crate::matching::matched;
+    use crate::trace::RankTrace;
 
     /// Traces of eight ranks of one group; each spends `ms(rank, operation)` in each of 60 all-reduces,
     /// which end together every 100 ms.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn late(ms: impl Fn(u32, u64) -> u64) -> Option<LateTogether> {
-        late_together(&traces(ms))
+        late_together(&matched(&traces(ms)))
     }
 
     #[test]
@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn waiting_is_what_each_operation_took_beyond_its_shortest_duration() {
-        let all = waiting(&traces(|rank, _| if rank == 3 { 5 } else { 45 })).unwrap();
+        let traces = traces(|rank, _| if rank == 3 { 5 } else { 45 });
+        let all = waiting(&matched(&traces)).unwrap();
         let waited_s = 7.0 * 60.0 * 0.04;
         assert!((all.gpu_s - waited_s).abs() < 1e-9);
         let share = all.share.unwrap();
