@@ -266,6 +266,7 @@ impl Episode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::straggler::culprits::Rise;
 
     /// Begin of the losses since the last pause of 4 s, after evaluations of one second with these
     /// losses.
@@ -284,6 +285,72 @@ mod tests {
             episode.pause(now, 4.0);
         }
         episode.resumed()
+    }
+
+    fn loss(share: f64) -> Loss {
+        Loss {
+            seconds: 1.0,
+            share,
+            ..Loss::default()
+        }
+    }
+
+    /// An episode in whose evaluations of one second these shares were lost while most queues fell, and then
+    /// these while nothing is known of the queues.
+    fn episode(fell: &[f64], unknown: &[f64]) -> Episode {
+        let of = |change| Queues {
+            changes: vec![change; 4],
+        };
+        let mut episode = Episode::default();
+        let fell = fell.iter().map(|share| (Change::Fell, *share));
+        let unknown = unknown.iter().map(|share| (Change::Unknown, *share));
+        for (now, (change, share)) in (1_u32..).zip(fell.chain(unknown)) {
+            let nobody = Explanation::Unexplained;
+            episode.add(&of(change), &nobody, loss(share), f64::from(now));
+        }
+        episode
+    }
+
+    #[test]
+    fn everybody_is_slow_if_queues_fell_while_much_was_lost_and_not_if_little_was() {
+        assert!(episode(&[0.4, 0.4], &[0.4; 4]).is_shared());
+        assert!(!episode(&[0.02, 0.02], &[0.4; 4]).is_shared());
+    }
+
+    #[test]
+    fn what_the_queues_showed_of_a_loss_is_forgotten_while_nothing_is_lost() {
+        let mut later = episode(&[0.2], &[]);
+        later.rest(0.1);
+        let filled = Queues {
+            changes: vec![Change::Grew; 4],
+        };
+        later.add(&filled, &Explanation::Unexplained, loss(0.1), 9.0);
+        assert!(!later.is_shared());
+    }
+
+    #[test]
+    fn a_node_that_explained_most_of_the_loss_explains_what_follows_while_it_is_waited_for() {
+        let node_of = [0, 0, 1, 1];
+        let mut episode = Episode::default();
+        episode.add(&Queues::default(), &Explanation::Node(1), loss(0.5), 1.0);
+        let recent = |peer| {
+            let rise = Rise {
+                peer,
+                ..Rise::default()
+            };
+            let mut recent = Recent::default();
+            recent.loss = 1.0;
+            recent.nodes = vec![Rise::default(), rise];
+            recent
+        };
+        let by_node = |named: Explanation, peer| {
+            episode.by_node(named, &recent(peer), &node_of, &Rule::default())
+        };
+        let rank = |rank| Explanation::Ranks(vec![(rank, 1.0)]);
+        assert_eq!(by_node(rank(3), 0.9), Explanation::Node(1));
+        assert_eq!(by_node(Explanation::Unexplained, 0.9), Explanation::Node(1));
+        assert_eq!(by_node(rank(0), 0.9), rank(0));
+        assert_eq!(by_node(rank(3), 0.5), rank(3));
     }
 
     #[test]
