@@ -1,4 +1,4 @@
-//! The agent's own metrics as `OpenMetrics` text for Prometheus. Disabled by default.
+//! The agent's own metrics as text for Prometheus. Disabled by default.
 
 mod measurements;
 mod server;
@@ -12,15 +12,16 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use fleet_agent_core::measurement::Measurement;
 use fleet_agent_core::vitals::Vitals;
 use fleet_agent_export::token::{Token, TokenError};
+use fleet_metrics_text::TextFormat;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
@@ -29,9 +30,6 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 
 use crate::metrics::measurements::MeasurementCollector;
-
-/// Content type of the metrics.
-const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Prefix of every metric name.
 const PREFIX: &str = "fleet_agent";
@@ -151,17 +149,13 @@ async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Resp
     if !state.is_authorized(&headers) {
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")]).into_response();
     }
-    let mut text = String::new();
-    let registries = [&state.registry, &state.host];
-    let mut encoded = registries
-        .into_iter()
-        .try_for_each(|registry| text::encode_registry(&mut text, registry));
-    encoded = encoded.and_then(|()| text::encode_eof(&mut text));
-    if encoded.is_err() {
+    let accept = headers.get_all(ACCEPT).iter();
+    let format = TextFormat::accepted(accept.filter_map(|value| value.to_str().ok()));
+    let Ok(text) = format.encode([&state.registry, &state.host]) else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
-    }
+    };
     let headers = [
-        (CONTENT_TYPE, OPEN_METRICS_TYPE),
+        (CONTENT_TYPE, format.content_type()),
         (CACHE_CONTROL, "no-store"),
     ];
     (headers, text).into_response()

@@ -163,10 +163,10 @@ fn decode(criterion: &mut Criterion) {
         });
         group.bench_with_input(name("to events"), &body[..], |bencher, body| {
             bencher
-                .iter_with_large_drop(|| black_box(decode_body(Payload::Metrics, body, RECEIVED)));
+                .iter_with_large_drop(|| black_box(decode_body(Payload::Metrics, body, RECEIVED, None)));
         });
         group.bench_with_input(name("to events and away"), &body[..], |bencher, body| {
-            bencher.iter(|| black_box(decode_body(Payload::Metrics, body, RECEIVED)));
+            bencher.iter(|| black_box(decode_body(Payload::Metrics, body, RECEIVED, None)));
         });
         let json = serde_json::to_vec(&request).unwrap_or_default();
         group.bench_with_input(name("from JSON to protobuf"), &json[..], |bencher, json| {

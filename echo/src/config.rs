@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use echo_analysis::settings::Settings;
+use echo_core::ids::ClusterId;
 use echo_store::limits::Amount;
 
 use crate::feedback::health::HealthConfig;
@@ -117,6 +118,10 @@ pub struct ServeArgs {
     /// such as `25%`
     #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::parse_memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
     pub memory_limit: Amount,
+
+    /// Cluster of OTLP points that name none, as those of exporters that know of no clusters
+    #[arg(long, value_name = "NAME", env = "FLEET_ECHO_DEFAULT_CLUSTER")]
+    pub default_cluster: Option<ClusterId>,
 
     /// Minimum lag of a rank, as a share of an iteration, for which its agent says that it is late
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]

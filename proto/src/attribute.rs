@@ -6,12 +6,14 @@
 /// Names of the cluster.
 pub const CLUSTER_ID: [&str; 3] = ["fleet.cluster.id", "ingero.cluster.id", "k8s.cluster.name"];
 
-/// Names of the node.
-pub const NODE_ID: [&str; 4] = [
+/// Names of the node. The last two are those of the exporters of DCGM and of the NCCL Inspector.
+pub const NODE_ID: [&str; 6] = [
     "fleet.node.id",
     "ingero.node.id",
     "k8s.node.name",
     "host.name",
+    "Hostname",
+    "node",
 ];
 
 /// Names of the rank within its job. Echo's agent sends [`FLEET_RANK`] on the resource, because

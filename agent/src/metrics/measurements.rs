@@ -1,4 +1,4 @@
-//! Measurements of the host as `OpenMetrics` text: dots become underscores, and units words.
+//! Measurements of the host as text for Prometheus: dots become underscores, and units words.
 
 use std::fmt;
 

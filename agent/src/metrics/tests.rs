@@ -184,7 +184,8 @@ async fn get_with(address: SocketAddr, path: &str, header: &str) -> (String, Str
 #[tokio::test]
 async fn every_metric_has_a_name_a_unit_and_an_explanation() {
     let served = serve(vitals).await;
-    let (head, body) = get(served.address, "/metrics").await;
+    let accept = "Accept: application/openmetrics-text\r\n";
+    let (head, body) = get_with(served.address, "/metrics", accept).await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(
         head.contains("content-type: application/openmetrics-text; version=1.0.0"),
@@ -192,6 +193,15 @@ async fn every_metric_has_a_name_a_unit_and_an_explanation() {
     );
     let expected = TEXT.replace("VERSION", env!("CARGO_PKG_VERSION"));
     assert_eq!(body, expected);
+}
+
+#[tokio::test]
+async fn a_scraper_that_does_not_ask_for_openmetrics_gets_the_text_of_prometheus() {
+    let served = serve(vitals).await;
+    let (head, body) = get(served.address, "/metrics").await;
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(body.contains("# TYPE fleet_agent_build_info gauge\n"), "{body}");
+    assert!(body.contains("# TYPE fleet_agent_points_sent_total counter\n"), "{body}");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use echo_core::clock::Clock;
 use echo_core::error::{Code, Coded};
+use echo_core::ids::ClusterId;
 use echo_core::model::event::{BatchKey, EventBatch};
 use echo_core::policy_table::{ClusterPolicy, PolicyTable};
 use echo_core::spans;
@@ -31,7 +32,7 @@ use super::sender_auth::{Forbidden, SenderAuth};
 pub(super) const MAX_INLINE_BYTES: usize = 64 * 1024;
 
 /// Settings of the ingest path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestConfig {
     /// Memory budget of all requests between their first byte and their acknowledgement, bytes. The
     /// requests of one sender may use half.
@@ -42,6 +43,8 @@ pub struct IngestConfig {
     pub arrival_deadline: Duration,
     /// Timeout for the store to make a batch durable.
     pub append_deadline: Duration,
+    /// Cluster of points, records and spans that name none; without it they are rejected.
+    pub default_cluster: Option<ClusterId>,
 }
 
 impl Default for IngestConfig {
@@ -51,6 +54,7 @@ impl Default for IngestConfig {
             max_message_bytes: 16 * 1024 * 1024,
             arrival_deadline: Duration::from_secs(10),
             append_deadline: Duration::from_secs(10),
+            default_cluster: None,
         }
     }
 }
@@ -188,8 +192,8 @@ impl Ingest {
         misrouted: Misrouted,
     ) -> Self {
         Self(Arc::new(Parts {
-            config,
             budget: Budget::new(config.max_bytes),
+            config,
             store,
             clock,
             policies,
@@ -245,7 +249,8 @@ impl Ingest {
             auth,
         } = request;
         let span = trace_span!(target: spans::TARGET, spans::DECODE);
-        let decoding = decode(payload, body, memory, key, received);
+        let default_cluster = self.0.config.default_cluster.clone();
+        let decoding = decode(payload, body, memory, key, received, default_cluster);
         let DecodedRequest {
             mut decoded,
             key,
@@ -328,6 +333,7 @@ async fn decode(
     mut memory: Reservation,
     key: Option<BatchKey>,
     received: Nanos,
+    default_cluster: Option<ClusterId>,
 ) -> Result<DecodedRequest, IngestError> {
     let is_small = body.len() <= MAX_INLINE_BYTES;
     let work = move || {
@@ -335,7 +341,7 @@ async fn decode(
             memory.resize(estimate_decoded_bytes(payload, &body))?;
         }
         let key = key.unwrap_or_else(|| key_from_content(&body));
-        let decoded = decode_body(payload, &body, received)?;
+        let decoded = decode_body(payload, &body, received, default_cluster)?;
         memory.resize(decoded_bytes(&decoded, body.len()))?;
         Ok(DecodedRequest {
             decoded,

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use echo_core::ids::MetricName;
+use echo_core::ids::{ClusterId, MetricName};
 use echo_core::model::event::{Event, Origin};
 use echo_core::units::Nanos;
 
@@ -113,8 +113,14 @@ pub struct Malformed {
 }
 
 /// Decodes the body of a request that arrived at `received`.
-pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Decoded, Malformed> {
-    let decoder = Decoder::new(received, body.len());
+/// Points, records and spans that name no cluster belong to `default_cluster`, if there is one.
+pub fn decode_body(
+    payload: Payload,
+    body: &[u8],
+    received: Nanos,
+    default_cluster: Option<ClusterId>,
+) -> Result<Decoded, Malformed> {
+    let decoder = Decoder::new(received, body.len(), default_cluster);
     let request = Fields::new(body);
     let decoded = match payload {
         Payload::Metrics => decoder.decode(request, Decoder::scope),
@@ -126,6 +132,7 @@ pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Dec
 
 struct Decoder<'a> {
     received: Nanos,
+    default_cluster: Option<ClusterId>,
     interner: Interner<'a>,
     events: Vec<Event>,
     rejections: Rejections,
@@ -170,6 +177,7 @@ impl<'r, 'a> Sender<'r, 'a> {
     fn identity(
         &mut self,
         point: &Columns<'_, 'a>,
+        default_cluster: Option<&ClusterId>,
         interner: &mut Interner<'a>,
     ) -> Result<(Arc<Origin>, UsedColumns), RejectReason> {
         let point_columns = point
@@ -181,7 +189,7 @@ impl<'r, 'a> Sender<'r, 'a> {
             return last.found.clone();
         }
         let mut reader = ColumnReader::new(self.columns, point, UsedColumns::default());
-        let found = identity::origin(&mut reader, interner)
+        let found = identity::origin(&mut reader, default_cluster, interner)
             .map(|origin| (interner.origin(origin), reader.used()));
         self.last = Some(Identity {
             point_columns,
@@ -202,10 +210,11 @@ impl Scratch<'_> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(received: Nanos, body_bytes: usize) -> Self {
+    fn new(received: Nanos, body_bytes: usize, default_cluster: Option<ClusterId>) -> Self {
         let expected = (body_bytes / TYPICAL_POINT_BYTES).min(MAX_EXPECTED_EVENTS);
         Self {
             received,
+            default_cluster,
             interner: Interner::default(),
             events: Vec::with_capacity(expected),
             rejections: Rejections::default(),
@@ -314,7 +323,7 @@ impl<'a> Decoder<'a> {
         series: &Series,
         (sender, extra): (&mut Sender<'_, 'a>, &mut ExtraAttributes<'_, 'a>),
     ) -> Result<Event, RejectReason> {
-        let (origin, used) = sender.identity(columns, &mut self.interner)?;
+        let (origin, used) = sender.identity(columns, self.default_cluster.as_ref(), &mut self.interner)?;
         let (start, timestamp) = point::times(point, self.received)?;
         let reading = point::reading(point, series.kind, series.quantity)?;
         let mut reader = ColumnReader::new(sender.columns, columns, used);

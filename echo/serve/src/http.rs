@@ -95,11 +95,8 @@ pub fn router(
 ) -> Router {
     let contexts = contexts.into();
     let registry = Arc::new(registry);
-    let mcp_service = |names| mcp::service(Arc::clone(&registry), contexts.clone(), names);
-    let (mcp, mcp_compat) = (
-        mcp_service(ToolNames::Dotted),
-        mcp_service(ToolNames::Plain),
-    );
+    let mcp = mcp::route("/mcp", &registry, &contexts, ToolNames::Dotted);
+    let mcp_compat = mcp::route("/mcp/compat", &registry, &contexts, ToolNames::Plain);
     let pages = Pages::new(Arc::clone(&registry), contexts.clone(), middleware.clone());
     let pages = pages::routes(pages);
     let state = HttpState {
@@ -129,8 +126,8 @@ pub fn router(
         .with_state(state)
         .merge(pages.method_not_allowed_fallback(no_such_method))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .route_service("/mcp", mcp)
-        .route_service("/mcp/compat", mcp_compat);
+        .merge(mcp)
+        .merge(mcp_compat);
     middleware.wrap(routes).layer(from_fn(pages::in_html))
 }
 

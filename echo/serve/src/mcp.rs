@@ -13,8 +13,10 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::http::Extensions;
 use axum::http::request::Parts;
+use axum::middleware::from_fn;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use echo_access::Principal;
@@ -39,6 +41,7 @@ use crate::tool_context::ToolContexts;
 mod errors;
 mod listing;
 mod prompts;
+mod request;
 mod resources;
 
 /// Time for which a client may cache a list, which changes only with the version of Echo.
@@ -70,15 +73,16 @@ pub struct Handler {
     names: ToolNames,
 }
 
-/// Builds the service of a path.
-pub(super) fn service(
-    registry: Arc<Registry>,
-    contexts: ToolContexts,
+/// Builds the route of `path`.
+pub(super) fn route(
+    path: &str,
+    registry: &Arc<Registry>,
+    contexts: &ToolContexts,
     names: ToolNames,
-) -> StreamableHttpService<Handler, NeverSessionManager> {
+) -> Router {
     let handler = Handler {
-        registry,
-        contexts,
+        registry: Arc::clone(registry),
+        contexts: contexts.clone(),
         names,
     };
     let config = StreamableHttpServerConfig::default()
@@ -88,11 +92,14 @@ pub(super) fn service(
         // Host and origin are checked by the middleware of all paths.
         .disable_allowed_hosts()
         .disable_allowed_origins();
-    StreamableHttpService::new(
+    let service = StreamableHttpService::new(
         move || Ok(handler.clone()),
         Arc::new(NeverSessionManager::default()),
         config,
-    )
+    );
+    Router::new()
+        .route_service(path, service)
+        .layer(from_fn(request::adapt))
 }
 
 impl rmcp::ServerHandler for Handler {

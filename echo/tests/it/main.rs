@@ -26,6 +26,7 @@ mod database;
 mod deploy;
 mod duckdb_link;
 mod durability;
+mod exporters;
 mod first_hour;
 mod full_volume;
 mod gates;

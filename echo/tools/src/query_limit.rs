@@ -13,12 +13,14 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Limit on concurrent queries. Clones share it.
 #[derive(Debug, Clone)]
-pub struct QueryLimit(Arc<State>);
+pub struct QueryLimit {
+    state: Arc<State>,
+    max_wait: Duration,
+}
 
 #[derive(Debug)]
 struct State {
     limit: u32,
-    max_wait: Duration,
     permits: Arc<Semaphore>,
     unlimited: AtomicU32,
     rejected: AtomicU64,
@@ -43,48 +45,55 @@ impl QueryLimit {
     /// Creates a limit with another maximum wait for a permit.
     pub fn with_max_wait(limit: u32, max_wait: Duration) -> Self {
         let limit = limit.max(1);
-        Self(Arc::new(State {
+        let state = Arc::new(State {
             limit,
-            max_wait,
             permits: Arc::new(Semaphore::new(limit as usize)),
             unlimited: AtomicU32::new(0),
             rejected: AtomicU64::new(0),
-        }))
+        });
+        Self { state, max_wait }
+    }
+
+    /// Returns this limit for a caller that waits up to `max_wait` for a permit.
+    #[must_use]
+    pub fn waiting_up_to(&self, max_wait: Duration) -> Self {
+        let state = Arc::clone(&self.state);
+        Self { state, max_wait }
     }
 
     /// Maximum number of concurrent queries.
     pub fn limit(&self) -> u32 {
-        self.0.limit
+        self.state.limit
     }
 
     /// Number of queries in flight, including those without a permit.
     pub fn in_flight(&self) -> u32 {
-        let free = u32::try_from(self.0.permits.available_permits()).unwrap_or(u32::MAX);
-        let in_flight = self.0.limit.saturating_sub(free);
-        in_flight.saturating_add(self.0.unlimited.load(Relaxed))
+        let free = u32::try_from(self.state.permits.available_permits()).unwrap_or(u32::MAX);
+        let in_flight = self.state.limit.saturating_sub(free);
+        in_flight.saturating_add(self.state.unlimited.load(Relaxed))
     }
 
     /// Counts a query that runs without a permit.
     pub(super) fn count_unlimited(&self) -> UnlimitedQuery {
-        self.0.unlimited.fetch_add(1, Relaxed);
-        UnlimitedQuery(Arc::clone(&self.0))
+        self.state.unlimited.fetch_add(1, Relaxed);
+        UnlimitedQuery(Arc::clone(&self.state))
     }
 
     /// Number of queries rejected since the start.
     pub fn rejected(&self) -> u64 {
-        self.0.rejected.load(Relaxed)
+        self.state.rejected.load(Relaxed)
     }
 
     /// Acquires a permit, which is held until dropped. Waits for a free one up to the maximum wait,
     /// in order of arrival.
     pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, ToolError> {
-        let permit = Arc::clone(&self.0.permits).acquire_owned();
-        if let Ok(Ok(permit)) = tokio::time::timeout(self.0.max_wait, permit).await {
+        let permit = Arc::clone(&self.state.permits).acquire_owned();
+        if let Ok(Ok(permit)) = tokio::time::timeout(self.max_wait, permit).await {
             return Ok(permit);
         }
-        self.0.rejected.fetch_add(1, Relaxed);
+        self.state.rejected.fetch_add(1, Relaxed);
         Err(ToolError::Overloaded {
-            limit: self.0.limit,
+            limit: self.state.limit,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Decoder of the identity of a sender: names and rank from the resource, else from the point.
 
-use echo_core::ids::RankInJob;
+use echo_core::ids::{ClusterId, RankInJob};
 use echo_core::model::event::Origin;
 
 use super::attributes::{Column, ColumnReader, ColumnSet, integer, text};
@@ -25,12 +25,14 @@ pub(super) const COLUMNS: [Column; 9] = [
 /// [`COLUMNS`] as a set.
 pub(super) const SET: ColumnSet = ColumnSet::new(&COLUMNS);
 
-/// Extracts the identity from the attributes.
+/// Extracts the identity from the attributes. The cluster may be the default one.
 pub(super) fn origin<'a>(
     reader: &mut ColumnReader<'_, 'a>,
+    default_cluster: Option<&ClusterId>,
     interner: &mut Interner<'a>,
 ) -> Result<Origin, RejectReason> {
     let cluster = named(reader.take(Column::Cluster), |text| interner.cluster(text))?;
+    let cluster = cluster.or_else(|| default_cluster.cloned());
     let cluster = cluster.ok_or(RejectReason::MissingCluster)?;
     let node = named(reader.take(Column::Node), |text| interner.node(text))?;
     Ok(Origin {

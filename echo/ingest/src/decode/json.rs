@@ -1,10 +1,14 @@
 //! Transcoder from OTLP/JSON, parsed by `opentelemetry-proto`, to the protobuf that the decoder
 //! reads. The library is stricter than the JSON mapping of protobuf: it rejects null in place of a
-//! list or a number, and empty lists whose values are omitted. A body that it rejects is fixed up
+//! list or a number, names of enumerations, and empty lists whose values are omitted. A body that it rejects is fixed up
 //! and parsed again ([`relax`]), which also gives the path of a remaining error.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::logs::v1::SeverityNumber;
+use opentelemetry_proto::tonic::metrics::v1::AggregationTemporality;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -96,7 +100,7 @@ fn parse_relaxed<M: DeserializeOwned>(body: &[u8]) -> Result<M, String> {
 }
 
 /// Removes nulls, NaN and infinities, and references to entities, which the decoder does not read;
-/// adds empty keys and the values of empty lists. Attributes are key-value pairs in OTLP, so a
+/// adds empty keys and the values of empty lists; turns names of enumerations into numbers. Attributes are key-value pairs in OTLP, so a
 /// member name is always the name of a field.
 fn relax(value: &mut Value) {
     match value {
@@ -113,10 +117,26 @@ fn relax(value: &mut Value) {
                 {
                     list.entry("values").or_insert_with(|| json!([]));
                 }
+                if let Some(number) = value.as_str().and_then(|text| enum_number(name, text)) {
+                    *value = json!(number);
+                }
                 relax(value);
             }
         }
         _ => {}
+    }
+}
+
+/// Returns the number of a value of an enumeration.
+fn enum_number(member: &str, value: &str) -> Option<i32> {
+    match member {
+        "aggregationTemporality" => {
+            AggregationTemporality::from_str_name(value).map(|one| one as i32)
+        }
+        "severityNumber" => SeverityNumber::from_str_name(value).map(|one| one as i32),
+        "kind" => SpanKind::from_str_name(value).map(|one| one as i32),
+        "code" => StatusCode::from_str_name(value).map(|one| one as i32),
+        _ => None,
     }
 }
 

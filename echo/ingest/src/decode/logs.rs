@@ -109,7 +109,7 @@ mod tests {
 
     fn decoded_all(all: Vec<LogRecord>) -> Decoded {
         let body = records(rank_2(), all).encode_to_vec();
-        decode_body(Payload::Logs, &body, RECEIVED).unwrap()
+        decode_body(Payload::Logs, &body, RECEIVED, None).unwrap()
     }
 
     fn decoded(record: LogRecord) -> Decoded {

@@ -35,8 +35,8 @@ macro_rules! reasons {
 }
 
 reasons! {
-    MissingCluster, "missing_cluster", "no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name";
-    MissingNode, "missing_node", "no fleet.node.id, ingero.node.id, k8s.node.name or host.name";
+    MissingCluster, "missing_cluster", "no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name, and no --default-cluster";
+    MissingNode, "missing_node", "no fleet.node.id, ingero.node.id, k8s.node.name, host.name, Hostname or node";
     InvalidName, "invalid_name", "a name is not a string, is blank, is longer than 256 bytes, or contains a control or format character";
     RankOutsideWorld, "rank_outside_world", "the rank is not an integer from 0 to below the world size";
     EmptyMetricName, "empty_metric_name", "the metric has no name";
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(
             rejections.to_string(),
             "rejected 3 of 10 points: \
-             2 missing_cluster (no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name), \
+             2 missing_cluster (no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name, and no --default-cluster), \
              1 not_finite (a value is NaN or infinite)"
         );
     }

@@ -31,7 +31,7 @@ mod properties;
 mod rejections;
 
 fn decode(request: ExportMetricsServiceRequest, received: Nanos) -> Decoded {
-    decode_body(Payload::Metrics, &request.encode_to_vec(), received).unwrap()
+    decode_body(Payload::Metrics, &request.encode_to_vec(), received, None).unwrap()
 }
 
 fn nanos(unix_nanos: u64) -> Nanos {

@@ -142,7 +142,7 @@ mod tests {
 
     fn decoded(span: Span) -> Decoded {
         let body = spans(rank_2(), vec![span]).encode_to_vec();
-        decode_body(Payload::Traces, &body, RECEIVED).unwrap()
+        decode_body(Payload::Traces, &body, RECEIVED, None).unwrap()
     }
 
     fn rejected(span: Span) -> Option<RejectReason> {
@@ -212,7 +212,7 @@ mod tests {
         let no_start = with(|span| span.start_time_unix_nano = 0);
         assert_eq!(no_start, Some(RejectReason::ImplausibleTime));
         let request = spans(Vec::new(), vec![span()]).encode_to_vec();
-        let anonymous = decode_body(Payload::Traces, &request, RECEIVED).unwrap();
+        let anonymous = decode_body(Payload::Traces, &request, RECEIVED, None).unwrap();
         assert_eq!(anonymous.rejections.count(RejectReason::MissingCluster), 1);
     }
 }

@@ -1,11 +1,12 @@
-//! Metrics of Echo and its verdicts, in the `OpenMetrics` text format.
+//! Metrics of Echo and its verdicts, as text for Prometheus.
 
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use echo_access::Principal;
 use echo_core::error::Code;
@@ -13,8 +14,8 @@ use echo_store::EventStore;
 use echo_store::timings::Timings;
 use echo_tools::query_limit::QueryLimit;
 use echo_tools::{ToolContext, error_body};
+use fleet_metrics_text::TextFormat;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -37,9 +38,6 @@ mod storage;
 mod verdicts;
 
 use verdicts::{Families, VerdictCache};
-
-/// Content type of the format.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Prefix of every metric name.
 const PREFIX: &str = "echo";
@@ -138,16 +136,16 @@ impl Metrics {
         }
     }
 
-    fn text(&self, concluded: Families, has_all: bool) -> Result<String, fmt::Error> {
+    fn text(
+        &self,
+        format: TextFormat,
+        concluded: Families,
+        has_all: bool,
+    ) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(concluded));
-        let mut text = String::new();
-        if has_all {
-            encode_registry(&mut text, &self.process_families)?;
-        }
-        encode_registry(&mut text, &registry)?;
-        encode_eof(&mut text)?;
-        Ok(text)
+        let process = has_all.then_some(&*self.process_families);
+        format.encode(process.into_iter().chain([&registry]))
     }
 }
 
@@ -157,8 +155,11 @@ impl Metrics {
 /// Verdicts are read once for all callers; each caller gets those of its clusters.
 pub(super) async fn metrics(
     State(state): State<HttpState>,
+    headers: HeaderMap,
     request_context: RequestContext,
 ) -> Response {
+    let accept = headers.get_all(ACCEPT).iter();
+    let format = TextFormat::accepted(accept.filter_map(|value| value.to_str().ok()));
     let context = state.contexts.for_caller(&Arc::new(Principal::local()));
     // Each instance has the metrics of what it receives, whatever it shares with others.
     let own = state.metrics.store.clone();
@@ -171,12 +172,16 @@ pub(super) async fn metrics(
     let caller = &request_context.caller;
     let now = context.clock.now();
     let concluded = state.metrics.verdicts.families(caller, (now, is_ready));
-    let text = state.metrics.text(concluded, caller.sees_everything());
+    let has_all = caller.sees_everything();
+    let text = state.metrics.text(format, concluded, has_all);
     text.map_or_else(
         |_cannot_happen| failure(Code::Internal, error_body(Code::Internal, "no metrics")),
         |text| {
             (
-                [(CONTENT_TYPE, OPEN_METRICS), (CACHE_CONTROL, "no-store")],
+                [
+                    (CONTENT_TYPE, format.content_type()),
+                    (CACHE_CONTROL, "no-store"),
+                ],
                 text,
             )
                 .into_response()

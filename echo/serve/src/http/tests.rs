@@ -331,18 +331,25 @@ async fn store_errors_are_internal_except_a_closed_store() {
 }
 
 #[tokio::test]
-async fn a_scrape_is_openmetrics_text() {
-    let request = Request::builder()
-        .uri("/metrics")
-        .header("host", "127.0.0.1:8081")
-        .body(Body::empty());
-    let response = service(fixture::context().await)
-        .oneshot(request.unwrap())
-        .await
-        .unwrap();
-    assert_eq!(response.status(), 200);
-    let kind = response.headers()["content-type"].to_str().unwrap();
-    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
-    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    assert!(body.ends_with(b"# EOF\n"));
+async fn a_scrape_is_openmetrics_text_for_clients_that_accept_it_and_prometheus_text_for_others() {
+    let service = service(fixture::context().await);
+    for (accept, kind, last) in [
+        ("*/*", "text/plain; version=0.0.4", "\n"),
+        ("text/plain", "text/plain; version=0.0.4", "\n"),
+        ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0", "# EOF\n"),
+    ] {
+        let request = Request::builder()
+            .uri("/metrics")
+            .header("host", "127.0.0.1:8081")
+            .header("accept", accept);
+        let request = request.body(Body::empty()).unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let served = response.headers()["content-type"].to_str().unwrap().to_owned();
+        assert!(served.starts_with(kind), "{served}");
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert!(text.ends_with(last), "{text}");
+        assert!(text.contains("# TYPE echo_cluster_coverage_ratio gauge\n"), "{text}");
+    }
 }

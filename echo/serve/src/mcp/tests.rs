@@ -15,7 +15,7 @@ use echo_tools::registry::schema_diff::{first_difference, resolved};
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 
-use super::{ToolNames, service};
+use super::{ToolNames, route};
 use crate::middleware::Middleware;
 
 /// Estimates tokens of JSON, at four bytes each.
@@ -25,8 +25,8 @@ const fn tokens(bytes: usize) -> usize {
 
 fn speaking(context: ToolContext, names: ToolNames) -> Router {
     let middleware = Middleware::without_auth(Arc::clone(&context.clock));
-    let service = service(Arc::new(Registry::standard()), context.into(), names);
-    middleware.wrap(Router::new().route_service("/mcp", service))
+    let registry = Arc::new(Registry::standard());
+    middleware.wrap(route("/mcp", &registry, &context.into(), names))
 }
 
 fn message(method: &str, params: Value) -> Request<Body> {
@@ -263,6 +263,43 @@ async fn prompts_and_instructions_name_what_exists() {
         assert!(is_known, "{name}");
     }
     assert!(n_tools >= 8, "{n_tools}");
+}
+
+#[tokio::test]
+async fn a_client_that_accepts_json_in_any_way_is_answered_in_json() {
+    let router = speaking(fixture::context().await, ToolNames::Dotted);
+    for (accept, status) in [
+        (Some("application/json"), 200),
+        (Some("*/*"), 200),
+        (Some("application/*;q=0.9, text/html"), 200),
+        (Some(""), 200),
+        (None, 200),
+        (Some("text/html"), 406),
+    ] {
+        let mut request = message("tools/list", json!({}));
+        request.headers_mut().remove("accept");
+        if let Some(accept) = accept {
+            let accept = accept.parse().unwrap();
+            request.headers_mut().insert("accept", accept);
+        }
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), status, "{accept:?}");
+        assert_eq!(response.headers()["content-type"], "application/json");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_refused_with_what_to_do_instead() {
+    let router = speaking(fixture::context().await, ToolNames::Dotted);
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
+    let mut request = message("ping", json!({}));
+    *request.body_mut() = Body::from(json!([ping, ping]).to_string());
+    let response = router.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 400);
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.contains("in a request of its own"), "{message}");
 }
 
 #[tokio::test]

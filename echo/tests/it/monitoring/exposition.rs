@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// An exposed metric.
 #[derive(Debug, Default)]
 pub(super) struct Metric {
-    /// `counter`, `gauge`, `histogram` or `info`.
+    /// `counter`, `gauge` or `histogram`.
     pub(super) kind: String,
     /// Names of labels; empty without samples.
     pub(super) labels: BTreeSet<String>,
@@ -35,11 +35,7 @@ pub(super) fn metrics_of(text: &str) -> BTreeMap<String, Metric> {
             assert!(help.len() > 10, "{line}");
         } else if let Some(typed) = line.strip_prefix("# TYPE ") {
             let (name, kind) = typed.split_once(' ').unwrap();
-            current = match kind {
-                "counter" => format!("{name}_total"),
-                "info" => format!("{name}_info"),
-                _ => name.to_owned(),
-            };
+            name.clone_into(&mut current);
             let kind = kind.to_owned();
             let metric = Metric {
                 kind,

@@ -81,6 +81,20 @@ fn statistics_that_are_not_finite_are_absent() {
 }
 
 #[test]
+fn enumerations_may_be_names() {
+    let with = |temporality: &str| {
+        let point = with_point(r#"{"asInt":1}"#).replace("gauge", "sum");
+        let member = format!(r#""aggregationTemporality":{temporality},"dataPoints""#);
+        metrics(&point.replace(r#""dataPoints""#, &member))
+    };
+    let numbered = with("1");
+    assert!(numbered.is_ok(), "{numbered:?}");
+    assert_eq!(with(r#""AGGREGATION_TEMPORALITY_DELTA""#), numbered);
+    let unknown = with(r#""DELTA""#).unwrap_err().to_string();
+    assert!(unknown.contains("aggregationTemporality"), "{unknown}");
+}
+
+#[test]
 fn null_and_unknown_members_are_absent() {
     let point = point(
         r#"{"asDouble":1,"exemplars":null,"timeUnixNano":null,"new":{"deep":[{"x":[null,1.5,"y"]}]},

@@ -28,13 +28,13 @@ mod stripped;
 /// Compares both on these bytes. Returns whether they are a valid request.
 #[track_caller]
 pub(in crate::decode) fn decode_differential(payload: Payload, body: &[u8]) -> bool {
-    let decoded = decode_body(payload, body, RECEIVED);
+    let decoded = decode_body(payload, body, RECEIVED, None);
     let (reference, walked) = match payload {
         Payload::Metrics => {
             let reference = ExportMetricsServiceRequest::decode(body).ok();
             let walked = read::metrics(body).map(|request| request.encode_to_vec());
             let reference = reference.map(|request| {
-                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED, None);
                 assert_eq!(decoded, canonical, "{body:02x?}");
                 stripped::metrics(request).encode_to_vec()
             });
@@ -44,7 +44,7 @@ pub(in crate::decode) fn decode_differential(payload: Payload, body: &[u8]) -> b
             let reference = ExportLogsServiceRequest::decode(body).ok();
             let walked = read::logs(body).map(|request| request.encode_to_vec());
             let reference = reference.map(|request| {
-                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED, None);
                 assert_eq!(decoded, canonical, "{body:02x?}");
                 stripped::logs(request).encode_to_vec()
             });
@@ -54,7 +54,7 @@ pub(in crate::decode) fn decode_differential(payload: Payload, body: &[u8]) -> b
             let reference = ExportTraceServiceRequest::decode(body).ok();
             let walked = read::traces(body).map(|request| request.encode_to_vec());
             let reference = reference.map(|request| {
-                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED, None);
                 assert_eq!(decoded, canonical, "{body:02x?}");
                 stripped::traces(request).encode_to_vec()
             });

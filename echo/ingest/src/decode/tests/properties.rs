@@ -197,7 +197,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_do_not_break_the_decoder(bytes in vec(any::<u8>(), 0..256)) {
         for payload in [Payload::Metrics, Payload::Logs] {
-            if let Ok(decoded) = decode_body(payload, &bytes, RECEIVED) {
+            if let Ok(decoded) = decode_body(payload, &bytes, RECEIVED, None) {
                 assert_complete(&decoded, decoded.rejections.points());
             }
         }
@@ -215,7 +215,7 @@ proptest! {
             let index = index.index(bytes.len());
             bytes[index] = value;
         }
-        if let Ok(decoded) = decode_body(Payload::Logs, &bytes, RECEIVED) {
+        if let Ok(decoded) = decode_body(Payload::Logs, &bytes, RECEIVED, None) {
             assert_complete(&decoded, decoded.rejections.points());
         }
     }

@@ -5,6 +5,7 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::{
     Exemplar, HistogramDataPoint, Metric, NumberDataPoint, exemplar, number_data_point,
 };
+use prost::Message;
 
 use super::decode;
 use crate::decode::reject::RejectReason;
@@ -62,6 +63,20 @@ fn a_point_without_cluster_or_node_is_rejected() {
     let without = |key| resource_reason(|resource| resource.retain(|kv| kv.key != key));
     assert_eq!(without("fleet.cluster.id"), RejectReason::MissingCluster);
     assert_eq!(without("fleet.node.id"), RejectReason::MissingNode);
+}
+
+#[test]
+fn a_point_that_names_no_cluster_is_of_the_default_cluster() {
+    let named = |resource: Vec<KeyValue>| {
+        let body = request(resource, vec![waits(vec![wait()])]).encode_to_vec();
+        let lab = Some("lab".parse().unwrap());
+        let decoded = decode_body(Payload::Metrics, &body, RECEIVED, lab).unwrap();
+        decoded.events[0].origin.cluster.to_string()
+    };
+    assert_eq!(named(rank_2()), "prod");
+    let mut resource = rank_2();
+    resource.retain(|kv| kv.key != "fleet.cluster.id");
+    assert_eq!(named(resource), "lab");
 }
 
 #[test]

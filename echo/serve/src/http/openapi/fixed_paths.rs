@@ -90,8 +90,11 @@ fn with_unready(mut path: Value) -> Value {
 
 fn metrics() -> Value {
     let answer = json!({
-        "description": "OpenMetrics text",
-        "content": { "application/openmetrics-text": { "schema": { "type": "string" } } },
+        "description": "Text format of Prometheus, or OpenMetrics if the request accepts it",
+        "content": {
+            "text/plain": { "schema": { "type": "string" } },
+            "application/openmetrics-text": { "schema": { "type": "string" } },
+        },
     });
     get("metrics", "Metrics for Prometheus", answer, &[])
 }

@@ -67,3 +67,14 @@ async fn a_query_waits_briefly_for_a_slot() {
     assert!(is_pending(&mut second).await);
     assert_eq!(query_limit.rejected(), 0);
 }
+
+#[tokio::test]
+async fn queries_of_a_page_wait_for_each_other_and_none_is_refused() {
+    let mut context = fixture::context().await;
+    context.query_limit = QueryLimit::with_max_wait(1, Duration::ZERO);
+    let query_limit = context.query_limit.clone();
+    let page = Request::get("/clusters/prod?window=all").header("accept", "text/html");
+    let page = page.body(Body::empty()).unwrap();
+    let answer = service(context).oneshot(page).await.unwrap();
+    assert_eq!((answer.status().as_u16(), query_limit.rejected()), (200, 0));
+}
