@@ -26,7 +26,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::{ConnectionArgs, NO_ENDPOINT, Shard};
 pub use crate::config::explain::{ExplainArgs, TraceArgs};
-pub use crate::config::export::{ExportArgs, ExportFormat};
+pub use crate::config::export::ExportArgs;
 pub use crate::config::health::{HealthArgs, StragglerCheckArgs};
 pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;

@@ -1,17 +1,13 @@
-//! Export of recordings as traces that other tools open: Chrome traces for Perfetto, traces as the
-//! `PyTorch` profiler writes them (Kineto), and lines as NCCL's Inspector writes them.
+//! Export of recordings as Chrome traces, which Perfetto opens.
 
 mod alignment;
 mod chrome;
-mod inspector;
 mod kernel;
-mod kineto;
 mod perfetto;
 mod timeline;
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +17,7 @@ use fleet_agent_sources::recording::Recording;
 use fleet_agent_sources::source::{EventSource, SourceError};
 use thiserror::Error;
 
-use crate::config::{ExportArgs, ExportFormat};
+use crate::config::ExportArgs;
 use crate::trace::alignment::{Alignment, align};
 use crate::trace::timeline::{RankTimeline, TimelineBuilder};
 
@@ -37,7 +33,7 @@ pub enum ExportError {
     /// The trace cannot be written.
     #[error("{path}: cannot be written ({source}); choose another --output")]
     Write {
-        /// File or directory.
+        /// File.
         path: String,
         /// Error of the system.
         source: io::Error,
@@ -47,8 +43,8 @@ pub enum ExportError {
 /// Result of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportSummary {
-    /// Written files.
-    pub files: Vec<PathBuf>,
+    /// Written file.
+    pub file: PathBuf,
     /// Number of ranks.
     pub ranks: usize,
     /// Number of collectives, over all ranks.
@@ -61,20 +57,11 @@ pub struct ExportSummary {
 
 impl Display for ExportSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            files,
-            ranks,
-            collectives,
-            ..
-        } = self;
-        let names: Vec<String> = files
-            .iter()
-            .map(|file| file.display().to_string())
-            .collect();
+        let file = self.file.display();
         write!(
             f,
-            "{ranks} ranks, {collectives} collectives: {}",
-            names.join(" ")
+            "{} ranks, {} collectives: {file}",
+            self.ranks, self.collectives
         )?;
         if !self.unaligned.is_empty() {
             let names = self.unaligned.join(", ");
@@ -106,8 +93,9 @@ pub fn export(args: &ExportArgs) -> Result<ExportSummary, ExportError> {
     }
     let Alignment { unaligned } = align(&mut ranks);
     ranks.sort_by_key(|rank| (rank.process.rank, rank.host));
+    write_file(&args.output, |file| perfetto::write(file, &ranks))?;
     Ok(ExportSummary {
-        files: write(args, &ranks)?,
+        file: args.output.clone(),
         ranks: ranks.len(),
         collectives,
         unaligned: unaligned
@@ -139,38 +127,6 @@ fn read(path: &Path, host: usize) -> Result<(Vec<RankTimeline>, Option<SourceErr
         }
     };
     Ok((builder.finish(), unread_end))
-}
-
-fn write(args: &ExportArgs, ranks: &[RankTimeline]) -> Result<Vec<PathBuf>, ExportError> {
-    let output = &args.output;
-    match args.format {
-        ExportFormat::Perfetto => {
-            write_file(output, |file| perfetto::write(file, ranks))?;
-            Ok(vec![output.clone()])
-        }
-        ExportFormat::Inspector => {
-            write_file(output, |file| inspector::write(file, ranks))?;
-            Ok(vec![output.clone()])
-        }
-        ExportFormat::Kineto => {
-            fs::create_dir_all(output).map_err(|source| write_error(output, source))?;
-            let mut files = Vec::new();
-            let mut written: BTreeMap<u32, u32> = BTreeMap::new();
-            for rank in ranks {
-                let number = rank.process.rank;
-                let times = written.entry(number).or_insert(0);
-                *times += 1;
-                // Recordings of several jobs, or of a process that was started again.
-                let path = output.join(match *times {
-                    1 => format!("rank-{number}.json"),
-                    times => format!("rank-{number}-{times}.json"),
-                });
-                write_file(&path, |file| kineto::write(file, rank, ranks))?;
-                files.push(path);
-            }
-            Ok(files)
-        }
-    }
 }
 
 /// Writes a file, compressed if its name ends with `.gz`.

@@ -20,14 +20,9 @@ pub(super) struct ChromeTrace<'w> {
 }
 
 impl<'w> ChromeTrace<'w> {
-    /// Begins a trace with the members of an object besides the events. They are written with
-    /// spaces, as Kineto does: `HolisticTraceAnalysis` searches the text for the rank.
-    pub(super) fn begin(output: &'w mut dyn Write, members: &[(&str, Value)]) -> io::Result<Self> {
-        output.write_all(b"{")?;
-        for (name, value) in members {
-            writeln!(output, "{}: {value:#},", Value::from(*name))?;
-        }
-        output.write_all(b"\"traceEvents\":[")?;
+    /// Begins a trace. Viewers show its times in milliseconds.
+    pub(super) fn begin(output: &'w mut dyn Write) -> io::Result<Self> {
+        output.write_all(b"{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[")?;
         Ok(Self {
             output,
             has_events: false,

@@ -37,7 +37,7 @@ type Entries = BTreeMap<(CommId, u64), u64>;
 /// Writes the trace.
 pub(super) fn write(output: &mut dyn Write, ranks: &[RankTimeline]) -> io::Result<()> {
     let entries = first_entries(ranks);
-    let mut trace = ChromeTrace::begin(output, &[("displayTimeUnit", json!("ms"))])?;
+    let mut trace = ChromeTrace::begin(output)?;
     for rank in ranks {
         write_rank(&mut trace, rank, &entries)?;
     }
@@ -90,8 +90,8 @@ fn write_rank(
         };
         trace.event(&slice(pid, Track::OffCpu, &absence.span, name, &nothing))?;
     }
-    for kernel in kernels(rank).iter().filter(|kernel| kernel.is_device) {
-        write_kernel(trace, pid, kernel)?;
+    for kernel in kernels(rank) {
+        write_kernel(trace, pid, &kernel)?;
     }
     for sample in &rank.samples {
         trace.event(&json!({
@@ -136,12 +136,12 @@ fn write_kernel(trace: &mut ChromeTrace<'_>, pid: u32, kernel: &Kernel) -> io::R
         trace.event(&json!({
             "ph": phase,
             "cat": "on the GPU",
-            "name": format!("{} on the GPU", kernel.operation.op.name()),
-            "id": format!("gpu:{}:{}:{pid}", kernel.operation.comm, kernel.operation.seq),
+            "name": format!("{} on the GPU", kernel.op.name()),
+            "id": format!("gpu:{}:{}:{pid}", kernel.comm, kernel.seq),
             "pid": pid,
             "tid": pid,
             "ts": micros(ns),
-            "args": {"communicator": kernel.operation.comm.to_string(), "seq": kernel.operation.seq},
+            "args": {"communicator": kernel.comm.to_string(), "seq": kernel.seq},
         }))?;
     }
     Ok(())

@@ -1,9 +1,9 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::Read;
 use std::sync::OnceLock;
 
 use flate2::read::MultiGzDecoder;
-use fleet_import::trace_set::TraceSet;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -47,11 +47,10 @@ fn text(path: &Path) -> String {
 }
 
 /// Exports to a name in a new directory.
-fn exported(files: &[&Path], format: ExportFormat, name: &str) -> (TempDir, ExportSummary) {
+fn exported(files: &[&Path], name: &str) -> (TempDir, ExportSummary) {
     let folder = tempfile::tempdir().unwrap();
     let args = ExportArgs {
         files: files.iter().map(|file| file.to_path_buf()).collect(),
-        format,
         output: folder.path().join(name),
     };
     let summary = export(&args).unwrap();
@@ -97,8 +96,8 @@ fn processes(events: &[Value]) -> BTreeMap<String, u64> {
 
 #[test]
 fn a_perfetto_trace_has_a_process_per_rank_and_each_collective_at_its_time() {
-    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
-    let events = events(&summary.files[0]);
+    let (_folder, summary) = exported(&[sleeping()], "trace.json");
+    let events = events(&summary.file);
     let names: Vec<String> = processes(&events).into_keys().collect();
     let expected = [0, 1, 2, 3].map(|rank| format!("rank {rank} (host 0)"));
     assert_eq!(names, expected);
@@ -128,8 +127,8 @@ fn a_perfetto_trace_has_a_process_per_rank_and_each_collective_at_its_time() {
 
 #[test]
 fn a_perfetto_trace_shows_waits_copies_time_off_the_cpu_and_evidence() {
-    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
-    let events = events(&summary.files[0]);
+    let (_folder, summary) = exported(&[sleeping()], "trace.json");
+    let events = events(&summary.file);
     let count = |phase: &str, name: &str| {
         let of_name = |event: &&Value| is(event, "ph", phase) && is(event, "name", name);
         events.iter().filter(of_name).count()
@@ -146,8 +145,8 @@ fn a_perfetto_trace_shows_waits_copies_time_off_the_cpu_and_evidence() {
 
 #[test]
 fn the_sleeping_rank_enters_after_its_peers_in_the_trace() {
-    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
-    let events = events(&summary.files[0]);
+    let (_folder, summary) = exported(&[sleeping()], "trace.json");
+    let events = events(&summary.file);
     let processes = processes(&events);
     let late = |rank: u32| -> f64 {
         let pid = processes[&format!("rank {rank} (host 0)")];
@@ -207,11 +206,11 @@ fn recordings_of_two_hosts_are_aligned_by_common_collectives() {
     let folder = tempfile::tempdir().unwrap();
     let first = part(folder.path(), "first.jsonl", &[0, 1], 0);
     let second = part(folder.path(), "second.jsonl", &[2, 3], 7_000_000_000);
-    let (_folder, summary) = exported(&[&first, &second], ExportFormat::Perfetto, "trace.json");
+    let (_folder, summary) = exported(&[&first, &second], "trace.json");
     assert_eq!(summary.unaligned, Vec::<String>::new());
-    let aligned = entries(&summary.files[0], "rank 2 (host 1)");
-    let (_folder, whole) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
-    let recorded = entries(&whole.files[0], "rank 2 (host 0)");
+    let aligned = entries(&summary.file, "rank 2 (host 1)");
+    let (_folder, whole) = exported(&[sleeping()], "trace.json");
+    let recorded = entries(&whole.file, "rank 2 (host 0)");
     assert_eq!(aligned.len(), recorded.len());
     let error = aligned.iter().zip(&recorded).map(|(a, b)| (a - b).abs());
     let error = error.fold(0.0, f64::max);
@@ -222,9 +221,9 @@ fn recordings_of_two_hosts_are_aligned_by_common_collectives() {
 fn recordings_without_a_common_collective_are_named() {
     let other = recording("device/gpu-extra-rank1");
     let files = [sleeping(), &other];
-    let (_folder, summary) = exported(&files, ExportFormat::Perfetto, "trace.json.gz");
+    let (_folder, summary) = exported(&files, "trace.json.gz");
     assert_eq!(summary.unaligned, [other.display().to_string()]);
-    let trace: Value = serde_json::from_str(&text(&summary.files[0])).unwrap();
+    let trace: Value = serde_json::from_str(&text(&summary.file)).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     assert_eq!(processes(events).len(), 8);
     // The other recording has the GPU's own times.
@@ -233,118 +232,16 @@ fn recordings_without_a_common_collective_are_named() {
     assert_eq!(events.iter().filter(on_gpu).count(), timed);
 }
 
-/// Kernels of a Kineto trace in order of time.
-fn kernels(path: &Path) -> Vec<Value> {
-    let mut kernels = events(path);
-    kernels.retain(|event| is(event, "cat", "kernel"));
-    kernels
-}
-
-#[test]
-fn a_kineto_trace_has_one_file_per_rank_with_its_collectives_as_kernels() {
-    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Kineto, "traces");
-    assert_eq!(summary.files.len(), 4);
-    for (rank, path) in summary.files.iter().enumerate() {
-        let trace: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-        assert_eq!(trace["distributedInfo"]["rank"], rank);
-        assert_eq!(trace["distributedInfo"]["world_size"], 4);
-        let kernels = kernels(path);
-        assert!(kernels.len() > 1400, "{}", kernels.len());
-        let seqs: Vec<u64> = kernels
-            .iter()
-            .filter(|kernel| is(&kernel["args"], "Collective name", "allreduce"))
-            .map(|kernel| kernel["args"]["Seq"].as_u64().unwrap())
-            .collect();
-        assert!(seqs.is_sorted());
-        // One stream runs one kernel at a time.
-        let number = |kernel: &Value, name: &str| kernel[name].as_f64().unwrap();
-        for pair in kernels.windows(2) {
-            let end = number(&pair[0], "ts") + number(&pair[0], "dur");
-            assert!(end <= number(&pair[1], "ts") + 0.001, "{pair:?}");
-        }
-    }
-}
-
-#[test]
-fn a_kineto_trace_of_each_recording_is_written_if_two_have_the_same_ranks() {
-    let recordings = [sleeping(), sleeping()];
-    let (_folder, summary) = exported(&recordings, ExportFormat::Kineto, "traces");
-    assert_eq!((summary.files.len(), summary.ranks), (8, 8));
-    let distinct: BTreeSet<&PathBuf> = summary.files.iter().collect();
-    assert_eq!(distinct.len(), 8);
-    assert!(summary.files.iter().all(|file| file.exists()));
-}
-
-#[test]
-fn an_exported_trace_of_the_inspector_is_imported_with_all_ranks() {
-    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Inspector, "lines.jsonl");
-    let mut set = TraceSet::default();
-    let lines = fs::read(&summary.files[0]).unwrap();
-    set.add("lines.jsonl", &lines).unwrap();
-    let report = set.finish().unwrap().report;
-    assert_eq!((report.files, report.world_size), (4, 4));
-    assert_eq!(report.refusal, None);
-}
-
 #[test]
 fn a_recording_that_ends_early_is_exported_up_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let cut = folder.path().join("cut.jsonl");
     let whole = fs::read(sleeping()).unwrap();
     fs::write(&cut, whole.split_at(whole.len() / 2).0).unwrap();
-    let (_folder, summary) = exported(&[&cut], ExportFormat::Perfetto, "trace.json");
-    assert!(summary.collectives > 0 && summary.files[0].exists());
+    let (_folder, summary) = exported(&[&cut], "trace.json");
+    assert!(summary.collectives > 0 && summary.file.exists());
     let text = summary.to_string();
     assert!(text.contains("cut.jsonl: recording ends early"), "{text}");
-}
-
-#[test]
-fn the_rank_of_a_kineto_trace_is_found_by_readers_that_search_its_text() {
-    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Kineto, "traces");
-    for (rank, path) in summary.files.iter().enumerate() {
-        let text = fs::read_to_string(path).unwrap();
-        // HolisticTraceAnalysis looks for the first line with `"rank":\s+(\d+)`.
-        let mut lines = text
-            .lines()
-            .filter_map(|line| line.split_once("\"rank\": "));
-        let (_, found) = lines.next().unwrap();
-        assert_eq!(found.trim_end_matches(','), rank.to_string());
-    }
-}
-
-#[test]
-fn a_kineto_trace_has_the_times_of_the_gpu_where_they_were_recorded() {
-    let timed = recording("device/live-ddp-gpu-rank3");
-    let (_folder, summary) = exported(&[&timed], ExportFormat::Kineto, "traces");
-    let kernels = kernels(&summary.files[0]);
-    assert!(!kernels.is_empty());
-    assert!(
-        kernels
-            .iter()
-            .all(|kernel| is(&kernel["args"], "Measured by", "device"))
-    );
-}
-
-#[test]
-fn inspector_lines_have_the_times_of_the_kernels() {
-    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Inspector, "lines.jsonl");
-    let written = fs::read_to_string(&summary.files[0]).unwrap();
-    let lines: Vec<Value> = written
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let (_folder, traces) = exported(&[sleeping()], ExportFormat::Kineto, "traces");
-    let kernels: Vec<Value> = traces.files.iter().flat_map(|path| kernels(path)).collect();
-    assert_eq!(lines.len(), kernels.len());
-    for (line, kernel) in lines.iter().zip(&kernels) {
-        assert_eq!(line["coll_perf"]["coll_sn"], kernel["args"]["Seq"]);
-        let micros = line["coll_perf"]["coll_exec_time_us"].as_f64().unwrap();
-        let exact = kernel["dur"].as_f64().unwrap();
-        assert!((exact - micros).abs() < 1.001, "{exact} {micros}");
-    }
-    let first = &lines[0];
-    assert_eq!(first["header"]["n_ranks"], 4);
-    assert_eq!(first["coll_perf"]["coll_timing_source"], "collective_cpu");
 }
 
 #[test]
@@ -355,7 +252,6 @@ fn a_recording_without_collectives_is_an_error() {
     fs::write(&path, format!("{header}\n")).unwrap();
     let args = ExportArgs {
         files: vec![path],
-        format: ExportFormat::Perfetto,
         output: folder.path().join("trace.json"),
     };
     let result = export(&args);

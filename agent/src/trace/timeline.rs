@@ -35,8 +35,6 @@ pub(super) struct CommOperation {
     pub(super) op: Op,
     /// Elements per rank.
     pub(super) count: u64,
-    /// Element type, in NCCL's numbering.
-    pub(super) datatype: u32,
 }
 
 /// Collective of one rank.
@@ -268,7 +266,6 @@ impl RankBuilder {
                 seq,
                 op: operation.op,
                 count: operation.count,
-                datatype: operation.datatype,
             },
         });
     }

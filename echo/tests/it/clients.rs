@@ -1,6 +1,6 @@
 //! Third-party clients and validators: the conformance suite of the Model Context Protocol, its
 //! inspector and its SDK for Python, schemathesis, Prometheus, Alertmanager, Slurm, the dashboard model
-//! of Grafana, the FOCUS validator, `HolisticTraceAnalysis`, the trace viewer of Chromium, kubectl and
+//! of Grafana, the FOCUS validator, the trace viewer of Chromium, kubectl and
 //! helm.
 //! `make clients` runs these tests, which install the tools in the target folder.
 

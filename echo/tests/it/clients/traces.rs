@@ -1,5 +1,5 @@
-//! Exported recordings and the trace of an incident, read by other programs:
-//! `HolisticTraceAnalysis` and the trace viewer of Chromium (catapult). Their figures are those of what was exported.
+//! Exported recordings and the trace of an incident, read by the trace viewer of Chromium (catapult).
+//! Its figures are those of what was exported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,49 +12,31 @@ use super::page::CHROMIUM;
 use super::{Lab, client, done, node_modules, python_with};
 use crate::testbed::{agent, lines, recording};
 
-/// Packages for Python. HTA names a notebook among what it needs, which its figures do without.
-const READERS: [&str; 13] = [
-    "--no-deps",
-    "HolisticTraceAnalysis==0.5.0",
-    "torch-tb-profiler==0.4.3",
-    "networkx==3.6.1",
-    "narwhals==2.29.0",
-    "numpy==2.4.6",
-    "packaging==26.3",
-    "pandas==3.1.1",
-    "plotly==7.1.0",
-    "psutil==7.2.2",
-    "python-dateutil==4.0.0",
-    "pyyaml==6.0.4",
-    "six==1.17.0",
-];
+/// Package for Python that has the trace viewer, which needs none of the packages that it names.
+const VIEWER: [&str; 2] = ["--no-deps", "torch-tb-profiler==0.4.3"];
 
 /// The polyfill that the trace viewer needs in today's browsers.
 const POLYFILL: [&str; 1] = ["webcomponents.js@0.7.24"];
 
 /// Exports a recording to this path.
-fn export(name: &str, format: &str, output: &Path) {
+fn export(name: &str, output: &Path) {
     let mut command = Command::new(agent());
     command
         .arg("export")
         .arg(recording(name))
-        .args(["--format", format, "--output"])
+        .arg("--output")
         .arg(output);
     done(&mut command, "the agent cannot export a recording");
 }
 
-fn reader(script: &str) -> Command {
-    let mut command = python_with(&READERS, "python");
-    command
-        .arg(client(script))
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    command
-}
-
 /// Processes of a trace as the trace viewer reads it, by name.
 fn viewed(trace: &Path) -> BTreeMap<String, Value> {
-    let mut viewer = reader("trace_viewer.py");
-    viewer.arg(trace).arg(node_modules(&POLYFILL));
+    let mut viewer = python_with(&VIEWER, "python");
+    viewer
+        .arg(client("trace_viewer.py"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(trace)
+        .arg(node_modules(&POLYFILL));
     let output = done(&mut viewer, "the trace viewer cannot read a trace");
     let read: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(read["warnings"], serde_json::json!([]));
@@ -93,25 +75,12 @@ fn calls(name: &str, functions: &[&str]) -> BTreeMap<u64, (u64, f64)> {
 }
 
 #[test]
-#[needs(NIGHTLY, PYPI)]
-fn hta_sees_the_kernels_of_every_rank_with_their_times() {
-    let folder = tempfile::tempdir().unwrap();
-    let name = "device/host-sleep-rank2";
-    export(name, "kineto", folder.path());
-    let mut hta = reader("hta_figures.py");
-    hta.arg(folder.path()).arg(recording(name));
-    let output = done(&mut hta, "HTA sees other figures");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("12 kinds of kernels of 4 ranks"), "{said}");
-}
-
-#[test]
 #[needs(NIGHTLY, PYPI, NPM, CHROMIUM)]
 fn the_trace_viewer_shows_the_calls_of_a_recording() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("job.json");
     let name = "host-sleep-rank2";
-    export(name, "perfetto", &trace);
+    export(name, &trace);
     let processes = viewed(&trace);
     for (shown, functions) in [
         (
