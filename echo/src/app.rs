@@ -156,7 +156,7 @@ impl App {
         // After all checks, so that a failed start prints one line only.
         inputs::warn_of_risks(args);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
-        let lake = lake::start(args, &store, &clock)?;
+        let lake = lake::start(args, &store)?;
         let dispatcher = actions::dispatcher(args, &inputs, &clock)?;
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));

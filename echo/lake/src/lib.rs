@@ -8,7 +8,6 @@
 
 pub mod committer;
 pub mod error;
-pub mod hot_and_cold;
 pub mod location;
 pub mod maintenance;
 pub mod overview;

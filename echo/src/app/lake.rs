@@ -1,12 +1,10 @@
-//! The copy in a lake and queries over it, if one is configured.
+//! The copy in a lake, if one is configured.
 
 use std::sync::Arc;
 
 use echo_actions::counts::ActionCounts;
-use echo_core::clock::{Clock, SystemClock};
+use echo_core::clock::SystemClock;
 use echo_lake::committer::Committer;
-use echo_lake::hot_and_cold::HotAndCold;
-use echo_store::EventStore;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use echo_store::limits::Amount;
 use prometheus_client::collector::Collector;
@@ -15,45 +13,21 @@ use crate::app::AppError;
 use crate::app::connection_limit::cores;
 use crate::config::ServeArgs;
 
-/// A lake that is written and read.
+/// A lake that is written.
 #[derive(Debug)]
-pub(super) struct Lake {
-    committer: Committer,
-    queries: Option<Arc<HotAndCold>>,
-}
-
-impl Lake {
-    /// Store for queries; `None` if they are answered from the database alone.
-    pub(super) fn queries(&self) -> Option<Arc<dyn EventStore>> {
-        let queries = self.queries.as_ref()?;
-        Some(Arc::<HotAndCold>::clone(queries))
-    }
-}
+pub(super) struct Lake(Committer);
 
 /// Starts the thread that copies the database; `None` without a lake.
 pub(super) fn start(
     args: &ServeArgs,
-    store: &Arc<DuckDbStore>,
-    clock: &Arc<dyn Clock>,
+    store: &DuckDbStore,
 ) -> Result<Option<Lake>, AppError> {
-    let Some(config) = args.lake.committer(&args.db) else {
+    let copy = args.lake.committer(&args.db).zip(store.take_slices());
+    let Some((config, slices)) = copy else {
         return Ok(None);
     };
-    let Some(slices) = store.take_slices() else {
-        return Ok(None);
-    };
-    let queries = HotAndCold::new(
-        Arc::clone(store),
-        slices.try_clone()?,
-        config.lake.clone(),
-        reading(args),
-        Arc::clone(clock),
-    );
     let committer = Committer::start(config, slices, Arc::new(SystemClock));
-    Ok(Some(Lake {
-        committer: committer.map_err(AppError::Thread)?,
-        queries: queries.map(Arc::new),
-    }))
+    committer.map(|committer| Some(Lake(committer))).map_err(AppError::Thread)
 }
 
 /// Settings of the engine that reads a lake; it opens a database in a folder of its own.
@@ -73,7 +47,7 @@ pub(super) fn collectors(
 ) -> Vec<Box<dyn Collector>> {
     let mut collectors: Vec<Box<dyn Collector>> = Vec::new();
     if let Some(lake) = lake {
-        collectors.push(Box::new(lake.committer.progress()));
+        collectors.push(Box::new(lake.0.progress()));
     }
     if let Some(actions) = actions {
         collectors.push(Box::new(actions.clone()));
@@ -81,14 +55,11 @@ pub(super) fn collectors(
     collectors
 }
 
-/// Ends the copy after the current commit, and queries over the lake.
+/// Ends the copy after the current commit.
 pub(super) async fn stop(lake: Option<Lake>) -> Result<(), AppError> {
-    let Some(Lake { committer, queries }) = lake else {
+    let Some(Lake(committer)) = lake else {
         return Ok(());
     };
-    if let Some(queries) = queries {
-        queries.stop().await;
-    }
     let stopped = tokio::task::spawn_blocking(move || committer.stop());
     Ok(stopped.await?)
 }

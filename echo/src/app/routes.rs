@@ -30,9 +30,7 @@ pub(super) fn routes(
     listeners: [(&'static str, Connections); 3],
 ) -> Router {
     let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
-    let asked = lake.and_then(Lake::queries);
-    let asked = asked.unwrap_or_else(|| Arc::clone(&shared));
-    let usual = ToolContext::new(asked, Rates::default(), clock);
+    let usual = ToolContext::new(Arc::clone(&shared), Rates::default(), clock);
     let tools = ToolContext {
         limits: Limits {
             deadline: args.bounds.query_deadline,

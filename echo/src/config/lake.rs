@@ -10,7 +10,7 @@ use echo_lake::maintenance::MaintenanceConfig;
 
 use super::limits::{Bound, parse_bytes, parse_length};
 
-/// Default memory limit of each engine for the lake, bytes.
+/// Default memory limit of the engine for the lake, bytes.
 const MEMORY_BYTES: u64 = 1 << 30;
 
 /// Location of a lake.
@@ -59,8 +59,8 @@ pub struct LakeArgs {
     #[arg(long, value_name = "LENGTH", default_value = "1m", value_parser = parse_interval, env = "FLEET_ECHO_LAKE_EVERY")]
     pub lake_every: Duration,
 
-    /// Memory limit of the engine that writes to the lake, and of the one that reads it, in addition
-    /// to --memory-limit
+    /// Memory limit of the engine that writes to the lake, in addition to --memory-limit, and of the
+    /// one that reads it with --read-only
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_memory_bytes, env = "FLEET_ECHO_LAKE_MEMORY")]
     pub lake_memory: u64,
 

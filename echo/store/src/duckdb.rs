@@ -71,7 +71,7 @@ use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::event_reader::{TailRange, tail};
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::lake::LakeRows;
+use crate::duckdb::lake::LakeRefresh;
 use crate::duckdb::maintenance::Maintenance;
 use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::retention::Progress;
@@ -99,8 +99,8 @@ use crate::{
 #[derive(Debug)]
 pub struct DuckDbStore {
     upkeep: Maintenance,
-    /// Rows of a lake, if they are read.
-    lake: Option<LakeRows>,
+    /// Thread that looks for newer rows of a lake, if they are read.
+    _lake: Option<LakeRefresh>,
     readers: ConnectionPool,
     /// Connections for SQL, with limits of their own.
     sql: SqlPool,
@@ -127,7 +127,7 @@ pub struct DuckDbStore {
 impl DuckDbStore {
     /// Opens or creates the database and takes its lock. Blocks while the schema is migrated.
     pub fn open(config: &DuckDbConfig, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        Self::open_with(config, clock, (MIGRATIONS, None))
+        Self::open_with(config, clock, MIGRATIONS)
     }
 
     /// Fails if another process has the database open. Creates no file.
@@ -384,6 +384,10 @@ impl EventStore for DuckDbStore {
     async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
         let read = |reader: &Reader| sql::docs::views(&reader.connection);
         self.readers.run("reading view documentation", read).await
+    }
+
+    fn is_copied(&self) -> bool {
+        self.progress.waits_for_copies()
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

@@ -170,10 +170,10 @@ pub trait EventStore: CostHours + IncidentHistory + ProcessReports + std::fmt::D
         Ok(Vec::new())
     }
 
-    /// Data that answers about the cluster (all clusters if `None`) and times from `from` on are
-    /// based on.
-    fn reach(&self, _cluster: Option<&ClusterId>, _from: Nanos) -> Reach {
-        Reach::Own
+    /// Returns whether what is received is copied to a lake, from which a server with `--read-only`
+    /// answers over all instances and times.
+    fn is_copied(&self) -> bool {
+        false
     }
 
     /// Returns whether the cluster has sent events, as [`Self::clusters`] does.
@@ -183,18 +183,6 @@ pub trait EventStore: CostHours + IncidentHistory + ProcessReports + std::fmt::D
 
     /// Number of the last committed event; changes wake readers that follow with [`Self::tail`].
     fn committed(&self) -> watch::Receiver<u64>;
-}
-
-/// Data that answers are based on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// What this instance has received and not deleted.
-    Own,
-    /// What all instances that share a lake have received, and everything that retention has
-    /// deleted here.
-    Lake,
-    /// As [`Self::Own`], since the lake could not be read.
-    OwnForNow,
 }
 
 /// Outcome of appending a batch.

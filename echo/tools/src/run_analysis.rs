@@ -3,9 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use echo_core::units::Nanos;
 use echo_sql_guard::refusal::Refusal;
-use echo_store::Reach;
 use echo_store::sql::{SqlError, SqlQuery, SqlTable, Truncation};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -107,15 +105,9 @@ impl Tool for RunAnalysis {
                 max_bytes,
             },
         );
-        let reach = context.store.reach(None, Nanos::EARLIEST);
-        let shard_note = match reach {
-            Reach::Lake => None,
-            Reach::Own | Reach::OwnForNow => shard_hint::note(context, None),
-        };
         Ok(answer
             .with_note(spelling)
-            .with_note(shard_note)
-            .with_note(shard_hint::lake_note(reach)))
+            .with_note(shard_hint::note(context, None)))
     }
 }
 

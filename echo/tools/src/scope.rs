@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use echo_core::ids::ClusterId;
 use echo_core::units::Window;
-use echo_store::Reach;
 use tokio::sync::OnceCell;
 
 use crate::cluster_names::listed;
@@ -106,21 +105,13 @@ impl<'a> Scope<'a> {
                 ),
             })
         };
-        let reach = context.store.reach(cluster.as_ref(), window.from());
-        let dropped_until = match reach {
-            Reach::Lake => None,
-            Reach::Own | Reach::OwnForNow => context.store.dropped_until().await?,
-        };
+        let dropped_until = context.store.dropped_until().await?;
         let retention_note = dropped_until.filter(|until| window.from() < *until).map(|until| {
             format!("events received before {until} were deleted by retention: the window is only partly covered")
         });
-        let shard_note = match reach {
-            Reach::Lake => None,
-            Reach::Own | Reach::OwnForNow => {
-                shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named))
-            }
-        };
-        let lake_note = shard_hint::lake_note(reach);
+        let shard_note = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
+        let is_incomplete = retention_note.is_some() || shard_note.is_some();
+        let lake_note = is_incomplete.then(|| shard_hint::lake_note(context)).flatten();
         for note in [note, retention_note, shard_note, lake_note] {
             quality.add_note(note);
         }

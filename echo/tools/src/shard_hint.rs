@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use echo_core::ids::ClusterId;
 use echo_core::shard::Shard;
-use echo_store::Reach;
 use serde_json::{Value, json};
 
 use crate::cluster_names::{listed, nearest};
@@ -36,10 +35,10 @@ pub(super) fn note(context: &ToolContext, cluster: Option<&ClusterId>) -> Option
     ))
 }
 
-/// Returns a note about a lake that could not be read.
-pub(super) fn lake_note(reach: Reach) -> Option<String> {
-    (reach == Reach::OwnForNow).then(|| {
-        "the lake cannot be read now: this answer covers only what this server has received and kept; ask again later, or see the log of the server".to_owned()
+/// Returns what to do about an incomplete answer of a server whose events are copied to a lake.
+pub(super) fn lake_note(context: &ToolContext) -> Option<String> {
+    context.store.is_copied().then(|| {
+        "the lake has what is missing: ask a server that was started with --read-only".to_owned()
     })
 }
 

@@ -310,7 +310,6 @@ impl Retention {
                 events,
                 reason: reason.name(),
             };
-            self.progress.delete(&range);
             let deleted = self.tasks.delete(range, now)?;
             gone += deleted;
             self.has_deleted.set(self.has_deleted.get() || deleted > 0);

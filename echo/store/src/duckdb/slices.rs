@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::record_batch::RecordBatch;
-use duckdb::{Connection, OptionalExt, Params, params};
+use duckdb::{Connection, OptionalExt, params};
 use echo_core::units::Nanos;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
@@ -164,7 +164,7 @@ pub struct SliceReader {
     gate: Arc<ReadGate>,
     committed: watch::Receiver<u64>,
     progress: Progress,
-    lock: Arc<Lock>,
+    _lock: Arc<Lock>,
 }
 
 impl fmt::Debug for SliceReader {
@@ -190,20 +190,8 @@ impl SliceReader {
             gate: Arc::clone(gate),
             committed,
             progress: progress.clone(),
-            lock: Arc::clone(lock),
+            _lock: Arc::clone(lock),
         }))
-    }
-
-    /// Another reader of the same rows, on a connection of its own.
-    pub fn try_clone(&self) -> Result<Self, StoreError> {
-        let connection = self.connection.try_clone().map_err(engine("starting"))?;
-        Ok(Self {
-            connection,
-            gate: Arc::clone(&self.gate),
-            committed: self.committed.clone(),
-            progress: self.progress.clone(),
-            lock: Arc::clone(&self.lock),
-        })
     }
 
     /// Identity of the database, a UUID. Copies of the file share it.
@@ -282,21 +270,12 @@ impl SliceReader {
         &self,
         table: Table,
         numbers: Numbers,
-        with: impl FnMut(RecordBatch) -> Result<(), E>,
-    ) -> Result<(), CopyError<E>> {
-        self.stream(table.select(), params![numbers.first, numbers.last], with)
-    }
-
-    /// Passes the rows of a query to `with`, as [`Self::each_batch`] does.
-    pub(super) fn stream<E>(
-        &self,
-        sql: &str,
-        params: impl Params,
         mut with: impl FnMut(RecordBatch) -> Result<(), E>,
     ) -> Result<(), CopyError<E>> {
         let _reading = self.gate.enter();
         let read = engine("reading rows to copy");
-        let mut statement = self.connection.prepare(sql).map_err(&read)?;
+        let mut statement = self.connection.prepare(table.select()).map_err(&read)?;
+        let params = params![numbers.first, numbers.last];
         for batch in batches::stream(&mut statement, params).map_err(&read)? {
             with(batch.map_err(&read)?).map_err(CopyError::Write)?;
         }
@@ -349,14 +328,8 @@ impl SliceReader {
         self.progress.lost.clone()
     }
 
-    /// Number of the last event of which the deletion has begun since the start; 0 if there is
-    /// none.
-    pub(super) fn deleted(&self) -> u64 {
-        self.progress.deleted.load(Ordering::Acquire)
-    }
-
     /// Runs a query.
-    pub(super) fn query<T>(
+    fn query<T>(
         &self,
         doing: &'static str,
         read: impl FnOnce(&Connection) -> EngineResult<T>,

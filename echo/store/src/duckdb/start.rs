@@ -17,7 +17,7 @@ use crate::duckdb::engine::{engine, unreadable};
 use crate::duckdb::fatal::{Fatal, or_fatal};
 use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::lake::{Caches, LakeRows, LakeSnapshot};
+use crate::duckdb::lake::{Caches, LakeSnapshot};
 use crate::duckdb::lake_source::LakeSource;
 use crate::duckdb::lock::{Lock, canonical};
 use crate::duckdb::maintenance::{Maintenance, MaintenanceRounds};
@@ -26,7 +26,6 @@ use crate::duckdb::open::Opened;
 use crate::duckdb::read_gate::ReadGate;
 use crate::duckdb::redaction::Hidden;
 use crate::duckdb::retention::{Progress, Retention};
-use crate::duckdb::rows::partition;
 use crate::duckdb::slices::SliceReader;
 use crate::duckdb::sql::SqlPool;
 use crate::duckdb::tail_cache::TailCache;
@@ -38,7 +37,7 @@ impl DuckDbStore {
     pub(super) fn open_with(
         config: &DuckDbConfig,
         clock: Arc<dyn Clock>,
-        (migrations, own): (&[Migration], Option<SliceReader>),
+        migrations: &[Migration],
     ) -> Result<Self, StoreError> {
         let path = canonical(&config.path)?;
         filesystem::check(&path)?;
@@ -55,16 +54,15 @@ impl DuckDbStore {
             };
             let held = Arc::clone(&lock);
             let store = start((opened, file_check), lock, (disk_space, config), clock)?;
-            store.with_lake(lake.zip(config.lake.as_ref()), own, held)
+            store.with_lake(lake.zip(config.lake.as_ref()), held)
         });
         started.map_err(or_fatal)
     }
 
-    /// Reads the rows of a lake on this connection, together with those of a database.
+    /// Reads the rows of a lake on this connection.
     fn with_lake(
         self,
         lake: Option<(Connection, &LakeSource)>,
-        own: Option<SliceReader>,
         lock: Arc<Lock>,
     ) -> Result<Self, StoreError> {
         let Some((connection, source)) = lake else {
@@ -75,18 +73,13 @@ impl DuckDbStore {
             coverage: Arc::clone(&self.coverage),
             hours: Arc::clone(&self.hours),
         };
-        let is_followed = own.is_none();
-        let shown = LakeSnapshot::load(connection, caches, source, own)?;
+        let shown = LakeSnapshot::load(connection, caches, source)?;
         let hidden = Hidden::new(&source.secrets);
-        let lake = if is_followed {
-            shown.follow(source.refresh_every, lock)?
-        } else {
-            LakeRows::OnDemand(Box::new(Mutex::new(shown)))
-        };
+        let lake = shown.follow(source.refresh_every, lock)?;
         Ok(Self {
             readers: self.readers.hiding(&hidden),
             sql: self.sql.hiding(&hidden),
-            lake: Some(lake),
+            _lake: Some(lake),
             ..self
         })
     }
@@ -106,8 +99,7 @@ fn start(
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
     let sql = SqlPool::new(sql, &config.path, &lock, &gate, &fatal);
     let (announce, committed) = watch::channel(0);
-    let dropped_until = partition::dropped_until(&connection).map_err(&starting)?;
-    let progress = Progress::new(config.keep_until_copied, dropped_until);
+    let progress = Progress::new(config.keep_until_copied);
     let slices = SliceReader::new(&connection, &lock, &gate, committed.clone(), &progress);
     let slices = Mutex::new(slices.map_err(&starting)?);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
@@ -140,7 +132,7 @@ fn start(
     let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {
         upkeep,
-        lake: None,
+        _lake: None,
         readers,
         sql,
         follower,

@@ -16,7 +16,6 @@ use crate::testbed::wait_for;
 
 mod failures;
 mod fleet;
-mod hot_and_cold;
 mod maintenance;
 mod object_store;
 mod postgres;

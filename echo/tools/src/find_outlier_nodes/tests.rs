@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
+use echo_core::clock::ManualClock;
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{
     Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
 use echo_core::model::event::{BatchKey, Event, Origin};
 use echo_store::EventStore;
-use echo_store::duckdb::DuckDbStore;
+use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use fleet_proto::metric;
 
 use super::{FindOutlierNodes, Outliers};
@@ -248,4 +249,24 @@ async fn a_window_that_starts_before_the_retention_has_a_note() {
             .unwrap_or_default()
             .contains("deleted")
     );
+}
+
+#[tokio::test]
+async fn a_note_about_deleted_events_names_the_lake_that_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = DuckDbConfig {
+        keep_until_copied: true,
+        ..DuckDbConfig::new(folder.path().join("echo.db"))
+    };
+    let clock = Arc::new(ManualClock::at(at(600)));
+    let store = Arc::new(DuckDbStore::open(&config, clock).unwrap());
+    store.append(batch(0..4, 0..=295)).await.unwrap();
+    store.append(batch(0..4, 300..=595)).await.unwrap();
+    let context = context_over(Arc::<DuckDbStore>::clone(&store));
+    let covered = run_tool(&context, None, "now-10m", "now").await;
+    assert_eq!(covered.data_quality.note, None);
+    store.drop_before(at(300)).await;
+    let answer = run_tool(&context, None, "now-10m", "now").await;
+    let note = answer.data_quality.note.unwrap();
+    assert!(note.ends_with("started with --read-only"), "{note}");
 }

@@ -10,28 +10,14 @@ use crate::duckdb::lake_source::LAKE;
 /// Tables whose rows are read in the lake, with their columns.
 pub(super) type Columns = BTreeMap<&'static str, Vec<(String, String)>>;
 
-/// Snapshot of a lake that views show.
-#[derive(Debug, Clone)]
-pub(super) struct Shown {
-    /// Number of the snapshot.
-    pub(super) snapshot: i64,
-    /// Instances; the events of the first have the numbers that it gave them.
-    pub(super) instances: Vec<String>,
-    /// Whether the first instance is this one, of which rows are copied that are not in the lake.
-    pub(super) has_hot: bool,
-}
-
 /// Tables that are read in the lake.
 const TABLES: [&str; 5] = [
     "event_rows",
     "sample_rows",
     "verdict_rows",
     "lost_rows",
-    HOURS,
+    "cost_hour_rows",
 ];
-
-/// Table of closed hours.
-const HOURS: &str = "cost_hour_rows";
 
 /// Tables that are copied from the lake: series and origins.
 const NAMES: [&str; 2] = ["series", "origins"];
@@ -68,35 +54,27 @@ pub(super) fn stored_columns(
     Ok(stored)
 }
 
-/// Instances in the order of their first commits, which does not change; `own` is the first if it
-/// is given.
-pub(super) fn instances(connection: &Connection, own: Option<&str>) -> EngineResult<Vec<String>> {
+/// Instances in the order of their first commits, which does not change.
+pub(super) fn instances(connection: &Connection) -> EngineResult<Vec<String>> {
     let instances = format!(
-        "SELECT instance FROM {LAKE}.main.slices WHERE instance IS DISTINCT FROM ?
-         GROUP BY instance ORDER BY min(committed_ns), instance"
+        "SELECT instance FROM {LAKE}.main.slices GROUP BY instance ORDER BY min(committed_ns), instance"
     );
     let mut statement = connection.prepare(&instances)?;
-    let others = statement.query_map([own], |row| row.get(0))?;
-    let own = own.map(|own| Ok(own.to_owned()));
-    own.into_iter().chain(others).collect()
+    let instances = statement.query_map([], |row| row.get(0))?;
+    instances.collect()
 }
 
-/// Other instances, each with the clusters that it has sent events of.
-pub(super) fn clusters_elsewhere(
-    connection: &Connection,
-    own: Option<&str>,
-) -> EngineResult<Vec<(String, String)>> {
-    let clusters = format!(
-        "SELECT DISTINCT instance, cluster FROM {LAKE}.main.origins WHERE instance IS DISTINCT FROM ?"
-    );
+/// Instances, each with the clusters that it has sent events of.
+pub(super) fn clusters(connection: &Connection) -> EngineResult<Vec<(String, String)>> {
+    let clusters = format!("SELECT DISTINCT instance, cluster FROM {LAKE}.main.origins");
     let mut statement = connection.prepare(&clusters)?;
-    let clusters = statement.query_map([own], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let clusters = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     clusters.collect()
 }
 
-/// Hour that another instance had due at its last slice.
+/// Hour that an instance had due at its last slice.
 #[derive(Debug)]
-pub(super) struct DueElsewhere {
+pub(super) struct DueHour {
     /// Instance.
     pub(super) instance: String,
     /// Beginning of the hour.
@@ -105,18 +83,14 @@ pub(super) struct DueElsewhere {
     pub(super) was_closed: bool,
 }
 
-/// Due hours of other instances, in the order of hours.
-pub(super) fn due_elsewhere(
-    connection: &Connection,
-    own: Option<&str>,
-) -> EngineResult<Vec<DueElsewhere>> {
+/// Due hours of the instances, in the order of hours.
+pub(super) fn due_hours(connection: &Connection) -> EngineResult<Vec<DueHour>> {
     let due = format!(
-        "SELECT instance, hour_ns, was_closed FROM {LAKE}.main.due_hours
-         WHERE instance IS DISTINCT FROM ? ORDER BY hour_ns, instance"
+        "SELECT instance, hour_ns, was_closed FROM {LAKE}.main.due_hours ORDER BY hour_ns, instance"
     );
     let mut statement = connection.prepare(&due)?;
-    let due = statement.query_map([own], |row| {
-        Ok(DueElsewhere {
+    let due = statement.query_map([], |row| {
+        Ok(DueHour {
             instance: row.get(0)?,
             hour_ns: row.get(1)?,
             was_closed: row.get(2)?,
@@ -158,17 +132,14 @@ pub(super) fn drop_tables(connection: &Connection) -> EngineResult<()> {
 }
 
 /// Returns the statement that shows the rows of a table at a snapshot; `stored` are its columns in
-/// the lake, which may be those of an earlier version.
+/// the lake, which may be those of an earlier version. Of the `instances`, the events of the first
+/// have the numbers that it gave them.
 pub(super) fn definition(
     (table, columns): (&str, &[(String, String)]),
     stored: &BTreeSet<String>,
-    shown: &Shown,
+    snapshot: i64,
+    instances: &[String],
 ) -> String {
-    let Shown {
-        snapshot,
-        instances,
-        has_hot,
-    } = shown;
     let rows = format!("FROM {LAKE}.main.{table} AT (VERSION => {snapshot})");
     let selected = |first_number: u64| -> String {
         let columns = columns.iter().map(|(name, kind)| {
@@ -199,75 +170,26 @@ pub(super) fn definition(
     } else {
         format!("SELECT {} {rows}", selected(0))
     };
-    let hot = if *has_hot {
-        hot_rows((table, columns), &rows, instances)
-    } else {
-        String::new()
-    };
-    format!("CREATE OR REPLACE VIEW main.{table} AS\n{select}{hot}")
-}
-
-/// Returns the part of a view with the rows that are not in the lake, whose `rows` are given.
-fn hot_rows(
-    (table, columns): (&str, &[(String, String)]),
-    rows: &str,
-    instances: &[String],
-) -> String {
-    let names = columns.iter().map(|(name, _)| format!("\"{name}\""));
-    let names = names.collect::<Vec<_>>().join(", ");
-    // All closed hours are copied; the lake has some of them.
-    let absent = match (table, instances.first()) {
-        (HOURS, Some(own)) => format!(
-            " ANTI JOIN (SELECT hour_ns, cluster, revision {rows} WHERE instance = '{}') AS copied
-USING (hour_ns, cluster, revision)",
-            own.replace('\'', "''")
-        ),
-        _ => String::new(),
-    };
-    format!("\nUNION ALL\nSELECT {names} FROM main.hot_{table}{absent}")
+    format!("CREATE OR REPLACE VIEW main.{table} AS\n{select}")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HOURS, Shown, definition};
+    use super::definition;
 
     #[test]
     fn the_events_of_each_instance_have_numbers_of_their_own() {
         let columns = [("event_id", "UBIGINT"), ("value", "DOUBLE")];
         let columns = columns.map(|(name, kind)| (name.to_owned(), kind.to_owned()));
         let stored = ["event_id".to_owned()].into();
-        let shown = Shown {
-            snapshot: 7,
-            instances: vec!["a".to_owned(), "b".to_owned()],
-            has_hot: false,
-        };
-        let view = definition(("event_rows", &columns), &stored, &shown);
+        let instances = ["a", "b"].map(str::to_owned);
+        let view = definition(("event_rows", &columns), &stored, 7, &instances);
         assert_eq!(
             view,
             "CREATE OR REPLACE VIEW main.event_rows AS
 SELECT \"event_id\", NULL::DOUBLE AS \"value\" FROM lake.main.event_rows AT (VERSION => 7) WHERE instance = 'a'
 UNION ALL
 SELECT event_id + 17592186044416::UBIGINT AS event_id, NULL::DOUBLE AS \"value\" FROM lake.main.event_rows AT (VERSION => 7) WHERE instance = 'b'"
-        );
-    }
-
-    #[test]
-    fn closed_hours_of_this_instance_that_the_lake_has_are_read_there() {
-        let columns = ["hour_ns", "cluster"].map(|name| (name.to_owned(), "BIGINT".to_owned()));
-        let stored = ["hour_ns".to_owned(), "cluster".to_owned()].into();
-        let shown = Shown {
-            snapshot: 7,
-            instances: vec!["a".to_owned()],
-            has_hot: true,
-        };
-        let view = definition((HOURS, &columns), &stored, &shown);
-        assert_eq!(
-            view,
-            "CREATE OR REPLACE VIEW main.cost_hour_rows AS
-SELECT \"hour_ns\", \"cluster\" FROM lake.main.cost_hour_rows AT (VERSION => 7)
-UNION ALL
-SELECT \"hour_ns\", \"cluster\" FROM main.hot_cost_hour_rows ANTI JOIN (SELECT hour_ns, cluster, revision FROM lake.main.cost_hour_rows AT (VERSION => 7) WHERE instance = 'a') AS copied
-USING (hour_ns, cluster, revision)"
         );
     }
 }

@@ -1,12 +1,9 @@
 //! Progress of those who read the events before retention deletes them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use echo_core::units::Nanos;
 use prometheus_client::metrics::counter::Counter;
-
-use crate::duckdb::rows::partition::DeleteRange;
 
 /// Progress of the detector and of the copy in a lake. Clones share it.
 #[derive(Debug, Clone)]
@@ -15,34 +12,19 @@ pub(in crate::duckdb) struct Progress {
     pub(in crate::duckdb) followed: Arc<AtomicU64>,
     /// Number of the last event that the lake has as well; the maximum without a lake.
     pub(in crate::duckdb) copied: Arc<AtomicU64>,
-    /// Number of the last event of which the deletion has begun since the start.
-    pub(in crate::duckdb) deleted: Arc<AtomicU64>,
-    /// Received time, in Unix nanoseconds, up to which deletions have begun.
-    pub(in crate::duckdb) deleted_until: Arc<AtomicI64>,
     /// Events deleted before the lake had them.
     pub(in crate::duckdb) lost: Counter,
 }
 
 impl Progress {
-    /// Nothing is read yet; whether events are kept until they are copied, and the received time up
-    /// to which events were deleted before.
-    pub(in crate::duckdb) fn new(keep_until_copied: bool, dropped_until: Option<Nanos>) -> Self {
-        let dropped_until = dropped_until.unwrap_or(Nanos::EARLIEST);
+    /// Nothing is read yet; whether events are kept until they are copied.
+    pub(in crate::duckdb) fn new(keep_until_copied: bool) -> Self {
         let copied = if keep_until_copied { 0 } else { u64::MAX };
         Self {
             followed: Arc::new(AtomicU64::new(0)),
             copied: Arc::new(AtomicU64::new(copied)),
-            deleted: Arc::default(),
-            deleted_until: Arc::new(AtomicI64::new(dropped_until.value())),
             lost: Counter::default(),
         }
-    }
-
-    /// Records what is going to be deleted, before any reader can miss it.
-    pub(super) fn delete(&self, range: &DeleteRange) {
-        self.deleted.fetch_max(range.events.last, Ordering::AcqRel);
-        self.deleted_until
-            .fetch_max(range.until.value(), Ordering::AcqRel);
     }
 
     /// Returns whether the detector has read the events up to `last`.
