@@ -527,7 +527,7 @@ SELECT
     try_cast(fields[1] AS UINTEGER) AS pid,
     left(fields[2], 64) AS process,
     left(fields[3], 64) AS function,
-    coalesce(number, value::BIGINT)::UBIGINT AS samples,
+    greatest(least(coalesce(number::DOUBLE, value), 9007199254740992), 0)::UBIGINT AS samples,
     fields[4] AS stack
 FROM (
     SELECT
@@ -870,7 +870,7 @@ SELECT
     gpu_model,
     coalesce(sum(part_ms), 0) / 3600000,
     NULL,
-    (coalesce(sum(part_ms), 0) * 1000)::BIGINT,
+    least(coalesce(sum(part_ms), 0) * 1000, 9e18)::BIGINT,
     NULL,
     NULL,
     NULL,

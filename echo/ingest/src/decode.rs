@@ -7,7 +7,7 @@
 //! the name that is listed first there. Extracted attributes are removed; all others are kept as
 //! JSON.
 //!
-//! Invariant: accepted events have finite, consistent values and plausible times, so that no later
+//! Invariant: accepted events have bounded, consistent values and plausible times, so that no later
 //! layer checks again. Work and memory are bounded by the size of the request, even for a hostile
 //! one.
 

@@ -27,6 +27,7 @@ mod deploy;
 mod duckdb_link;
 mod durability;
 mod exporters;
+mod extremes;
 mod first_hour;
 mod full_volume;
 mod gates;

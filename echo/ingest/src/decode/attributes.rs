@@ -14,6 +14,10 @@ pub(super) const MIN_ATTRIBUTE_BYTES: usize = 4;
 /// Maximum number of attributes kept: one more than the JSON text can hold.
 pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / MIN_ATTRIBUTE_BYTES + 1;
 
+/// Largest value, of either sign. Sums and squares of any number of such values are finite, so that no
+/// stored value makes a query fail.
+const MAX_VALUE: f64 = 1e24;
+
 /// Column that an attribute can be extracted into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
@@ -326,12 +330,15 @@ pub(super) fn number(value: Value<'_>) -> Option<Result<f64, RejectReason>> {
     Some(finite(number))
 }
 
-/// Returns the number unless it is NaN or infinite.
+/// Returns the number unless it is NaN, infinite or larger than [`MAX_VALUE`].
 pub(super) fn finite(number: f64) -> Result<f64, RejectReason> {
-    number
-        .is_finite()
-        .then_some(number)
-        .ok_or(RejectReason::NotFinite)
+    if !number.is_finite() {
+        return Err(RejectReason::NotFinite);
+    }
+    if number.abs() > MAX_VALUE {
+        return Err(RejectReason::TooLarge);
+    }
+    Ok(number)
 }
 
 /// Parses a sequence number: a whole number that is not negative.

@@ -141,7 +141,7 @@ fn a_point_without_value_is_rejected() {
 }
 
 #[test]
-fn values_must_be_finite() {
+fn values_must_be_finite_and_not_larger_than_anything_that_is_measured() {
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let value = Some(value);
         let number = value.map(number_data_point::Value::AsDouble);
@@ -152,6 +152,10 @@ fn values_must_be_finite() {
     }
     let iterations = attribute_reason(double(attribute::ITERATIONS, f64::NAN));
     assert_eq!(iterations, RejectReason::NotFinite);
+    for value in [1.1e24, -1.1e24, f64::MAX] {
+        let number = Some(number_data_point::Value::AsDouble(value));
+        assert_eq!(gauge_reason(|p| p.value = number), RejectReason::TooLarge);
+    }
 }
 
 #[test]

@@ -27,13 +27,13 @@ pub(in crate::duckdb) fn processes(query: &ProcessQuery) -> Query {
         )
 }
 
-/// Calls per process and function, with the durations of all periods one after another.
+/// Calls per process and function, sums up to the largest of 64 bits with a sign, with the durations of all periods one after another.
 pub(in crate::duckdb) fn calls(query: &ProcessQuery) -> Query {
     let found = Query::new(
         "SELECT cluster_id, node_id, job, rank, pid, max(process) AS process, function,
-            sum(n_calls)::UBIGINT AS n_calls, sum(total_ms) AS total_ms, max(max_ms) AS max_ms,
+            least(sum(n_calls), 9223372036854775807)::UBIGINT AS n_calls, sum(total_ms) AS total_ms, max(max_ms) AS max_ms,
             string_agg(durations_ns, ' ') AS durations_ns,
-            max(p99_ms) AS worst_p99_ms, sum(bytes)::UBIGINT AS bytes,
+            max(p99_ms) AS worst_p99_ms, least(sum(bytes), 9223372036854775807)::UBIGINT AS bytes,
             max(max(timestamp_ns)) OVER one - min(min(coalesce(start_ns, timestamp_ns))) OVER one AS covered_ns
          FROM process_calls WHERE TRUE",
     );
@@ -90,8 +90,8 @@ pub(in crate::duckdb) fn chains(query: &ProcessQuery) -> Query {
 pub(in crate::duckdb) fn stacks(query: &ProcessQuery) -> Query {
     let found = Query::new(
         "SELECT cluster_id, node_id, job, rank, pid, max(process) AS process, function, stack,
-            sum(samples)::UBIGINT AS samples,
-            (sum(sum(samples)) OVER (PARTITION BY cluster_id, node_id, job, rank, pid))::UBIGINT AS process_samples
+            least(sum(samples), 9223372036854775807)::UBIGINT AS samples,
+            least(sum(sum(samples)) OVER (PARTITION BY cluster_id, node_id, job, rank, pid), 9223372036854775807)::UBIGINT AS process_samples
          FROM process_stacks WHERE TRUE",
     );
     filtered(found, query)
