@@ -162,8 +162,9 @@ fn decode(criterion: &mut Criterion) {
             bencher.iter_with_large_drop(|| black_box(ExportMetricsServiceRequest::decode(body)));
         });
         group.bench_with_input(name("to events"), &body[..], |bencher, body| {
-            bencher
-                .iter_with_large_drop(|| black_box(decode_body(Payload::Metrics, body, RECEIVED, None)));
+            bencher.iter_with_large_drop(|| {
+                black_box(decode_body(Payload::Metrics, body, RECEIVED, None))
+            });
         });
         group.bench_with_input(name("to events and away"), &body[..], |bencher, body| {
             bencher.iter(|| black_box(decode_body(Payload::Metrics, body, RECEIVED, None)));

@@ -290,12 +290,8 @@ fn ingest(
     clock: &Arc<dyn Clock>,
     policies: watch::Receiver<Arc<PolicyTable>>,
 ) -> Ingest {
-    let config = IngestConfig {
-        default_cluster: args.default_cluster.clone(),
-        ..IngestConfig::default()
-    };
     Ingest::new(
-        config,
+        args.ingest(),
         (Arc::clone(store), Arc::clone(clock)),
         policies,
         Misrouted::new(args.shard.shard().map(Arc::new)),

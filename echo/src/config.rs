@@ -8,6 +8,7 @@ use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use echo_analysis::settings::Settings;
 use echo_core::ids::ClusterId;
+use echo_ingest::accept::IngestConfig;
 use echo_store::limits::Amount;
 
 use crate::feedback::health::HealthConfig;
@@ -227,6 +228,14 @@ impl ConfigError {
 }
 
 impl ServeArgs {
+    /// Returns the settings of the ingest path.
+    pub fn ingest(&self) -> IngestConfig {
+        IngestConfig {
+            default_cluster: self.default_cluster.clone(),
+            ..IngestConfig::default()
+        }
+    }
+
     /// Validates what the parser cannot, and reports all problems at once.
     pub fn check(&self) -> Result<(Settings, HealthConfig), ConfigError> {
         let mut wrong = Vec::new();

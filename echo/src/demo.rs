@@ -193,6 +193,7 @@ pub(crate) fn serve_args(rates: Option<PathBuf>, db: PathBuf) -> ServeArgs {
         security: crate::config::security::SecurityArgs::local(),
         rates,
         actions: None,
+        default_cluster: None,
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
         allowed_origins: crate::config::allowed_origins::AllowedOriginArgs::default(),

@@ -19,7 +19,10 @@ pub enum TextFormat {
 impl TextFormat {
     /// Selects the format for the values of the `Accept` headers of a request: `OpenMetrics` only if
     /// it is named, with a quality not below that of plain text.
-    pub fn accepted<'a>(accept: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn accepted<'a, I>(accept: I) -> Self
+    where
+        I: IntoIterator<Item = &'a str>,
+    {
         let (mut open_metrics, mut plain) = (0.0_f32, 0.0_f32);
         for range in accept.into_iter().flat_map(|value| value.split(',')) {
             let mut parts = range.split(';').map(str::trim);
@@ -48,10 +51,10 @@ impl TextFormat {
     }
 
     /// Encodes the metrics of the registries. An error only if a collector returns one.
-    pub fn encode<'r>(
-        self,
-        registries: impl IntoIterator<Item = &'r Registry>,
-    ) -> Result<String, fmt::Error> {
+    pub fn encode<'r, I>(self, registries: I) -> Result<String, fmt::Error>
+    where
+        I: IntoIterator<Item = &'r Registry>,
+    {
         let mut text = String::new();
         for registry in registries {
             encode_registry(&mut text, registry)?;
@@ -107,12 +110,21 @@ mod tests {
         for (accept, format) in [
             (vec![prometheus], OpenMetrics),
             (vec!["application/openmetrics-text"], OpenMetrics),
-            (vec!["text/plain", "application/openmetrics-text"], OpenMetrics),
-            (vec!["text/plain, application/openmetrics-text;q=0.5"], Prometheus),
+            (
+                vec!["text/plain", "application/openmetrics-text"],
+                OpenMetrics,
+            ),
+            (
+                vec!["text/plain, application/openmetrics-text;q=0.5"],
+                Prometheus,
+            ),
             (vec!["application/openmetrics-text; q=0"], Prometheus),
             (vec!["text/plain;version=0.0.4"], Prometheus),
             (vec!["*/*"], Prometheus),
-            (vec!["text/html,application/xhtml+xml,*/*;q=0.8"], Prometheus),
+            (
+                vec!["text/html,application/xhtml+xml,*/*;q=0.8"],
+                Prometheus,
+            ),
             (vec![], Prometheus),
         ] {
             assert_eq!(TextFormat::accepted(accept.clone()), format, "{accept:?}");
@@ -140,7 +152,10 @@ mod tests {
              echo_age_seconds 0.5\n"
         );
         let open_metrics = OpenMetrics.encode([&registry]).unwrap();
-        assert!(open_metrics.contains("# TYPE echo_build info\n"), "{open_metrics}");
+        assert!(
+            open_metrics.contains("# TYPE echo_build info\n"),
+            "{open_metrics}"
+        );
         assert!(open_metrics.ends_with("# EOF\n"), "{open_metrics}");
     }
 }

@@ -38,6 +38,11 @@ const OTHERS: [(&str, Op); 14] = [
     ("internode_ll::", Op::AllToAll),
 ];
 
+/// Parts of the names of all kernels that communicate; small and large letters count alike.
+pub(crate) fn name_parts() -> impl Iterator<Item = &'static str> {
+    ["nccl"].into_iter().chain(OTHERS.map(|(name, _)| name))
+}
+
 static OTHER_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let names = OTHERS.map(|(name, _)| name);
     let mut builder = AhoCorasick::builder();

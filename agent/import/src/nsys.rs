@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fleet_agent_core::event::Op;
 
-use crate::kernel::KernelKind;
+use crate::kernel::{self, KernelKind};
 use crate::trace::{Collective, RankTrace};
 
 /// Difference of the ends of one operation on two GPUs that is always accepted, nanoseconds.
@@ -31,8 +31,8 @@ pub struct Kernel<'a> {
     pub gpu: Gpu,
     /// Stream.
     pub stream: i64,
-    /// Name, if it is one of NCCL.
-    pub nccl_name: Option<&'a str>,
+    /// Name, if it has one of [`communicating_names`].
+    pub name: Option<&'a str>,
     /// Start, nanoseconds since the start of the session.
     pub start_ns: u64,
     /// End.
@@ -63,7 +63,7 @@ impl FileKernels {
     pub fn add(&mut self, kernel: &Kernel<'_>) -> bool {
         let trace = self.by_gpu.entry(kernel.gpu).or_default();
         let duration_ns = kernel.end_ns.saturating_sub(kernel.start_ns);
-        let op = match KernelKind::of(kernel.nccl_name.unwrap_or_default()) {
+        let op = match KernelKind::of(kernel.name.unwrap_or_default()) {
             KernelKind::Computation => {
                 let busy_ns = trace.busy_ns.get_or_insert(0);
                 *busy_ns = busy_ns.saturating_add(duration_ns);
@@ -106,6 +106,12 @@ impl FileKernels {
         });
         gpus.collect()
     }
+}
+
+/// Parts of the names of kernels that communicate; small and large letters count alike. Kernels whose
+/// names have none of them compute.
+pub fn communicating_names() -> impl Iterator<Item = &'static str> {
+    kernel::name_parts()
 }
 
 /// Returns whether the name of a range is that of a step, such as `iteration 12`, `step_12` or
@@ -285,7 +291,7 @@ mod tests {
         let kernel = |step: u64| Kernel {
             gpu: Gpu { process, device: 0 },
             stream,
-            nccl_name: Some("ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+            name: Some("ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
             start_ns: end_ns + step * 10 * MS - ms * MS,
             end_ns: end_ns + step * 10 * MS,
         };
@@ -343,10 +349,10 @@ mod tests {
             process: 1,
             device: 0,
         };
-        let kernel = |nccl_name| Kernel {
+        let kernel = |name| Kernel {
             gpu,
             stream: 7,
-            nccl_name,
+            name,
             start_ns: 10,
             end_ns: 30,
         };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fleet_import::nsys::{FileKernels, Gpu, Kernel};
+use fleet_import::nsys::{FileKernels, Gpu, Kernel, communicating_names};
 use fleet_import::trace::RankTrace;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
@@ -19,7 +19,7 @@ const RANGES: &str = "NVTX_EVENTS";
 const PROCESS_MASK: i64 = !0xff_ffff;
 /// Maximum number of kernels; an hour of training has some millions.
 const MAX_KERNELS: usize = 200_000_000;
-/// Maximum number of names that are kept; there are some hundred kernels of NCCL, and a name a step.
+/// Maximum number of names that are kept; there are some hundred kernels that communicate, and a name a step.
 const MAX_NAMES: usize = 1_000_000;
 /// Maximum size of a row or text, bytes.
 const MAX_ROW: i32 = 1 << 20;
@@ -51,12 +51,22 @@ pub fn read(path: &Path) -> Result<Vec<RankTrace>, NsysError> {
             return Err(NsysError::NoTable(table));
         }
     }
-    let names = names(&database, &["nccl%"])?;
+    let patterns: Vec<String> = communicating_names()
+        .map(|part| format!("%{part}%"))
+        .collect();
+    let names = names(&database, &patterns)?;
     let mut file = FileKernels::default();
     let has_process = has_column(&database, KERNELS, "globalPid")?;
     let process = if has_process { "globalPid" } else { "NULL" };
+    // The short name of a kernel of DeepEP does not tell that it communicates.
+    let has_whole = has_column(&database, KERNELS, "demangledName")?;
+    let name = if has_whole {
+        "demangledName"
+    } else {
+        "shortName"
+    };
     let mut query = database.prepare(&format!(
-        "SELECT start, \"end\", deviceId, streamId, shortName, {process} FROM {KERNELS}"
+        "SELECT start, \"end\", deviceId, streamId, {name}, {process} FROM {KERNELS}"
     ))?;
     let mut rows = query.query([])?;
     let mut n_kernels = 0;
@@ -91,7 +101,7 @@ fn kernel<'n>(row: &Row<'_>, names: &'n BTreeMap<i64, String>) -> rusqlite::Resu
             device: row.get(2)?,
         },
         stream: row.get(3)?,
-        nccl_name: names.get(&row.get(4)?).map(String::as_str),
+        name: names.get(&row.get(4)?).map(String::as_str),
         start_ns: time(0)?,
         end_ns: time(1)?,
     })
@@ -102,7 +112,10 @@ fn add_ranges(database: &Connection, file: &mut FileKernels) -> Result<(), NsysE
     if !has_table(database, RANGES)? {
         return Ok(());
     }
-    let names = names(database, &["profilerstep%", "iter%", "step%"])?;
+    let names = names(
+        database,
+        &["profilerstep%", "iter%", "step%"].map(str::to_owned),
+    )?;
     let has_number = has_column(database, RANGES, "textId")?;
     let number = if has_number { "textId" } else { "NULL" };
     let mut query = database.prepare(&format!("SELECT globalTid, text, {number} FROM {RANGES}"))?;
@@ -119,7 +132,7 @@ fn add_ranges(database: &Connection, file: &mut FileKernels) -> Result<(), NsysE
 }
 
 /// Returns the names that match one of the patterns, by their numbers.
-fn names(database: &Connection, patterns: &[&str]) -> Result<BTreeMap<i64, String>, NsysError> {
+fn names(database: &Connection, patterns: &[String]) -> Result<BTreeMap<i64, String>, NsysError> {
     let mut names = BTreeMap::new();
     for pattern in patterns {
         let mut query = database.prepare("SELECT id, value FROM StringIds WHERE value LIKE ?1")?;

@@ -199,9 +199,18 @@ async fn every_metric_has_a_name_a_unit_and_an_explanation() {
 async fn a_scraper_that_does_not_ask_for_openmetrics_gets_the_text_of_prometheus() {
     let served = serve(vitals).await;
     let (head, body) = get(served.address, "/metrics").await;
-    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
-    assert!(body.contains("# TYPE fleet_agent_build_info gauge\n"), "{body}");
-    assert!(body.contains("# TYPE fleet_agent_points_sent_total counter\n"), "{body}");
+    assert!(
+        head.contains("content-type: text/plain; version=0.0.4"),
+        "{head}"
+    );
+    assert!(
+        body.contains("# TYPE fleet_agent_build_info gauge\n"),
+        "{body}"
+    );
+    assert!(
+        body.contains("# TYPE fleet_agent_points_sent_total counter\n"),
+        "{body}"
+    );
 }
 
 #[tokio::test]

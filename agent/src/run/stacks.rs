@@ -8,7 +8,7 @@ use std::time::Duration;
 use fleet_agent_core::event::{CallProbes, Event, StackSample};
 use fleet_agent_core::host::LateProcess;
 use fleet_agent_core::printable::printable;
-use fleet_agent_stacks::arming::{Arming, INTERVAL, Reason, Report, Target};
+use fleet_agent_stacks::arming::{Arming, Reason, Report, Target};
 use fleet_agent_stacks::clock::monotonic_ns;
 use fleet_agent_stacks::short_calls::makes_graphs;
 use tokio::runtime::Handle;
@@ -78,16 +78,13 @@ impl StackTask {
         let runtime = Handle::current();
         let mut arming = Arming::new(self.budget).with_duration(self.armed_for);
         loop {
-            let requested = if arming.is_active() {
-                runtime
-                    .block_on(timeout(INTERVAL, self.targets.recv()))
-                    .ok()
-            } else {
-                Some(self.targets.blocking_recv())
+            let requested = match arming.pause(monotonic_ns()) {
+                Some(pause) => runtime.block_on(timeout(pause, self.targets.recv())).ok(),
+                None => Some(self.targets.blocking_recv()),
             };
             let now_ns = monotonic_ns();
             let reports = match requested {
-                Some(Some(target)) => arming.arm(&target, now_ns).into_iter().collect(),
+                Some(Some(target)) => arming.arm(target, now_ns).into_iter().collect(),
                 Some(None) => break,
                 None => arming.sample(now_ns, probes),
             };
@@ -131,7 +128,7 @@ impl StackSampling {
                     tids: tids.collect(),
                     makes_graphs: self.make_graphs.contains(&pid),
                 };
-                // If too many wait, the policy requests them again.
+                // If too many wait, others are sampled.
                 let _full = self.targets.try_send(target);
             }
         }

@@ -77,6 +77,8 @@ pub struct Arming {
     armed_for: Duration,
     armed: BTreeMap<u32, Armed>,
     begun_ns: BTreeMap<u32, u64>,
+    /// Requests that came less than a minute after the process was armed, or when the budget was spent.
+    postponed: BTreeMap<u32, Target>,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,7 @@ impl Arming {
             armed_for: ARMED_FOR,
             armed: BTreeMap::new(),
             begun_ns: BTreeMap::new(),
+            postponed: BTreeMap::new(),
         }
     }
 
@@ -106,21 +109,34 @@ impl Arming {
         self
     }
 
-    /// Returns whether a process is armed, so that samples are due.
-    pub fn is_active(&self) -> bool {
-        !self.armed.is_empty()
+    /// Returns the time until [`Self::sample`] has something to do; `None` without a request.
+    pub fn pause(&self, now_ns: u64) -> Option<Duration> {
+        if !self.armed.is_empty() {
+            return Some(INTERVAL);
+        }
+        let begun = self.postponed.keys().map(|pid| self.begun_ns.get(pid));
+        let due_ns =
+            begun.map(|begun_ns| begun_ns.map_or(now_ns, |ns| ns.saturating_add(WINDOW_NS)));
+        let next_ns = due_ns.min()?;
+        Some(Duration::from_nanos(next_ns.saturating_sub(now_ns)))
     }
 
-    /// Arms a process at `now_ns`, unless it was armed less than a minute ago.
-    pub fn arm(&mut self, target: &Target, now_ns: u64) -> Option<Report> {
+    /// Arms a process at `now_ns`. If it was armed less than a minute ago, or the budget is spent, it is
+    /// armed when the minute is over: the next request may be an hour away.
+    pub fn arm(&mut self, target: Target, now_ns: u64) -> Option<Report> {
         let pid = target.pid;
         self.begun_ns
             .retain(|_, begun_ns| now_ns.saturating_sub(*begun_ns) < WINDOW_NS);
         if self.begun_ns.contains_key(&pid) {
+            self.postponed.insert(pid, target);
             return None;
         }
+        self.postponed.remove(&pid);
         self.begun_ns.insert(pid, now_ns);
         if !self.budget.is_left(now_ns) {
+            if self.budget.is_ever_left() {
+                self.postponed.insert(pid, target);
+            }
             return Some(Report::Disarmed {
                 pid,
                 reason: Reason::Budget,
@@ -155,7 +171,7 @@ impl Arming {
     /// Samples each armed process that is due at `now_ns`, with what probes know of its calls, and
     /// returns what is to be reported.
     pub fn sample(&mut self, now_ns: u64, probes: &impl CallProbes) -> Vec<Report> {
-        let mut reports = Vec::new();
+        let mut reports = self.arm_postponed(now_ns);
         let budget = &mut self.budget;
         let before_ns = cpu_ns();
         let armed = self.armed.values_mut();
@@ -192,5 +208,18 @@ impl Arming {
             is_armed
         });
         reports
+    }
+
+    /// Arms the processes whose minute is over.
+    fn arm_postponed(&mut self, now_ns: u64) -> Vec<Report> {
+        let begun_ns = &self.begun_ns;
+        let is_over = |pid: &u32, _: &mut Target| {
+            let begun_ns = begun_ns.get(pid).copied().unwrap_or_default();
+            now_ns.saturating_sub(begun_ns) >= WINDOW_NS
+        };
+        let due: Vec<_> = self.postponed.extract_if(.., is_over).collect();
+        due.into_iter()
+            .filter_map(|(_, target)| self.arm(target, now_ns))
+            .collect()
     }
 }

@@ -35,6 +35,11 @@ impl Budget {
         self.spent_ns < self.limit_ns
     }
 
+    /// Returns whether anything is left in some window.
+    pub const fn is_ever_left(&self) -> bool {
+        self.limit_ns > 0
+    }
+
     /// Adds CPU time that was used.
     pub fn charge(&mut self, cpu_ns: u64) {
         self.spent_ns = self.spent_ns.saturating_add(cpu_ns);

@@ -241,21 +241,13 @@ impl Ingest {
         stats.count_bytes(request.body.len());
         let received = self.0.clock.now();
         let stopwatch = Stopwatch::start();
-        let IngestRequest {
-            payload,
-            body,
-            memory,
-            key,
-            auth,
-        } = request;
         let span = trace_span!(target: spans::TARGET, spans::DECODE);
-        let default_cluster = self.0.config.default_cluster.clone();
-        let decoding = decode(payload, body, memory, key, received, default_cluster);
         let DecodedRequest {
             mut decoded,
             key,
+            auth,
             memory: _reserved,
-        } = decoding.instrument(span).await?;
+        } = self.decode(request, received).instrument(span).await?;
         auth.check(&decoded.events)?;
         self.reject_over_limit(&mut decoded, &auth);
         let (policy, culprits) = self.policy(&decoded).unwrap_or_default();
@@ -284,6 +276,43 @@ impl Ingest {
             policy,
             culprits,
         })
+    }
+
+    /// Decodes the body of a request that arrived at `received`. Unless it is small, the memory of its
+    /// events is estimated and reserved first.
+    async fn decode(
+        &self,
+        request: IngestRequest,
+        received: Nanos,
+    ) -> Result<DecodedRequest, IngestError> {
+        let IngestRequest {
+            payload,
+            body,
+            mut memory,
+            key,
+            auth,
+        } = request;
+        let default_cluster = self.0.config.default_cluster.clone();
+        let is_small = body.len() <= MAX_INLINE_BYTES;
+        let work = move || {
+            if !is_small {
+                memory.resize(estimate_decoded_bytes(payload, &body))?;
+            }
+            let key = key.unwrap_or_else(|| key_from_content(&body));
+            let decoded = decode_body(payload, &body, received, default_cluster)?;
+            memory.resize(decoded_bytes(&decoded, body.len()))?;
+            Ok(DecodedRequest {
+                decoded,
+                key,
+                auth,
+                memory,
+            })
+        };
+        if is_small {
+            return work();
+        }
+        let task = spawn_blocking(work);
+        task.await.map_err(|_panicked| IngestError::Aborted)?
     }
 
     /// Appends the batch to the store, within the deadline.
@@ -322,38 +351,8 @@ impl Ingest {
 struct DecodedRequest {
     decoded: Decoded,
     key: BatchKey,
+    auth: SenderAuth,
     memory: Reservation,
-}
-
-/// Decodes a body. Unless the body is small, the memory of its events is estimated and reserved
-/// first.
-async fn decode(
-    payload: Payload,
-    body: Bytes,
-    mut memory: Reservation,
-    key: Option<BatchKey>,
-    received: Nanos,
-    default_cluster: Option<ClusterId>,
-) -> Result<DecodedRequest, IngestError> {
-    let is_small = body.len() <= MAX_INLINE_BYTES;
-    let work = move || {
-        if !is_small {
-            memory.resize(estimate_decoded_bytes(payload, &body))?;
-        }
-        let key = key.unwrap_or_else(|| key_from_content(&body));
-        let decoded = decode_body(payload, &body, received, default_cluster)?;
-        memory.resize(decoded_bytes(&decoded, body.len()))?;
-        Ok(DecodedRequest {
-            decoded,
-            key,
-            memory,
-        })
-    };
-    if is_small {
-        return work();
-    }
-    let task = spawn_blocking(work);
-    task.await.map_err(|_panicked| IngestError::Aborted)?
 }
 
 #[cfg(test)]

@@ -323,7 +323,8 @@ impl<'a> Decoder<'a> {
         series: &Series,
         (sender, extra): (&mut Sender<'_, 'a>, &mut ExtraAttributes<'_, 'a>),
     ) -> Result<Event, RejectReason> {
-        let (origin, used) = sender.identity(columns, self.default_cluster.as_ref(), &mut self.interner)?;
+        let (origin, used) =
+            sender.identity(columns, self.default_cluster.as_ref(), &mut self.interner)?;
         let (start, timestamp) = point::times(point, self.received)?;
         let reading = point::reading(point, series.kind, series.quantity)?;
         let mut reader = ColumnReader::new(sender.columns, columns, used);

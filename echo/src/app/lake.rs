@@ -18,16 +18,15 @@ use crate::config::ServeArgs;
 pub(super) struct Lake(Committer);
 
 /// Starts the thread that copies the database; `None` without a lake.
-pub(super) fn start(
-    args: &ServeArgs,
-    store: &DuckDbStore,
-) -> Result<Option<Lake>, AppError> {
+pub(super) fn start(args: &ServeArgs, store: &DuckDbStore) -> Result<Option<Lake>, AppError> {
     let copy = args.lake.committer(&args.db).zip(store.take_slices());
     let Some((config, slices)) = copy else {
         return Ok(None);
     };
     let committer = Committer::start(config, slices, Arc::new(SystemClock));
-    committer.map(|committer| Some(Lake(committer))).map_err(AppError::Thread)
+    committer
+        .map(|committer| Some(Lake(committer)))
+        .map_err(AppError::Thread)
 }
 
 /// Settings of the engine that reads a lake; it opens a database in a folder of its own.

@@ -394,10 +394,3 @@ impl EventStore for DuckDbStore {
         self.committed.clone()
     }
 }
-
-fn no_thread(error: std::io::Error) -> StoreError {
-    StoreError::Engine {
-        doing: "starting a thread",
-        reason: error.to_string(),
-    }
-}

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::testbed::Echo;
 
 fn attributes(pairs: &[(&str, &str)]) -> Value {
-    let one = |(key, value): &(&str, &str)| json!({ "key": key, "value": { "stringValue": value } });
+    let one =
+        |(key, value): &(&str, &str)| json!({ "key": key, "value": { "stringValue": value } });
     pairs.iter().map(one).collect()
 }
 

@@ -111,7 +111,9 @@ impl<'a> Scope<'a> {
         });
         let shard_note = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
         let is_incomplete = retention_note.is_some() || shard_note.is_some();
-        let lake_note = is_incomplete.then(|| shard_hint::lake_note(context)).flatten();
+        let lake_note = is_incomplete
+            .then(|| shard_hint::lake_note(context))
+            .flatten();
         for note in [note, retention_note, shard_note, lake_note] {
             quality.add_note(note);
         }

@@ -95,6 +95,23 @@ fn the_rank_with_a_slow_loader_arrives_last_and_none_does_in_the_healthy_job() {
 }
 
 #[test]
+fn collectives_of_other_libraries_than_nccl_are_compared_by_their_whole_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vllm");
+    export("torch/ddp4-loader2", &path);
+    let rename = "UPDATE StringIds SET value = 'cross_device_reduce_1stage' WHERE id = 2;
+         INSERT INTO StringIds VALUES (9, 'void vllm::cross_device_reduce_1stage<__half, 8>(x)');
+         UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 9";
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(rename)
+        .unwrap();
+    let report = import(&path).report;
+    let late: Vec<u32> = report.late.iter().map(|one| one.rank).collect();
+    assert_eq!(late, [2], "{report}");
+}
+
+#[test]
 fn a_real_export_of_two_gpus_with_transfers_only_names_no_gpu() {
     let imported = import(&testdata("thirdparty/nsys-ai/mfu_2gpu_before.sqlite"));
     let report = &imported.report;

@@ -53,7 +53,8 @@ impl<'a> Decoder<'a> {
             return Err(RejectReason::UnsupportedRecord);
         }
         let columns = Columns::new(attributes, &mut scratch.cache);
-        let (origin, used) = sender.identity(&columns, &mut self.interner)?;
+        let (origin, used) =
+            sender.identity(&columns, self.default_cluster.as_ref(), &mut self.interner)?;
         let timestamp = instant(time(record), self.received)?;
         let mut reader = ColumnReader::new(sender.columns, &columns, used);
         let block = block::block(&mut reader, &mut self.interner)?;

@@ -61,7 +61,8 @@ impl<'a> Decoder<'a> {
             return Err(RejectReason::ReservedName);
         }
         let columns = Columns::new(scratch.attributes.present(), &mut scratch.cache);
-        let (origin, used) = sender.identity(&columns, &mut self.interner)?;
+        let (origin, used) =
+            sender.identity(&columns, self.default_cluster.as_ref(), &mut self.interner)?;
         let end = instant(span.end, self.received)?;
         let start = Nanos::plausible(span.start).filter(|start| *start <= end);
         let start = start.ok_or(RejectReason::ImplausibleTime)?;

@@ -336,7 +336,11 @@ async fn a_scrape_is_openmetrics_text_for_clients_that_accept_it_and_prometheus_
     for (accept, kind, last) in [
         ("*/*", "text/plain; version=0.0.4", "\n"),
         ("text/plain", "text/plain; version=0.0.4", "\n"),
-        ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0", "# EOF\n"),
+        (
+            "application/openmetrics-text",
+            "application/openmetrics-text; version=1.0.0",
+            "# EOF\n",
+        ),
     ] {
         let request = Request::builder()
             .uri("/metrics")
@@ -345,11 +349,17 @@ async fn a_scrape_is_openmetrics_text_for_clients_that_accept_it_and_prometheus_
         let request = request.body(Body::empty()).unwrap();
         let response = service.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), 200);
-        let served = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let served = response.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .to_owned();
         assert!(served.starts_with(kind), "{served}");
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         let text = String::from_utf8(body.to_vec()).unwrap();
         assert!(text.ends_with(last), "{text}");
-        assert!(text.contains("# TYPE echo_cluster_coverage_ratio gauge\n"), "{text}");
+        assert!(
+            text.contains("# TYPE echo_cluster_coverage_ratio gauge\n"),
+            "{text}"
+        );
     }
 }

@@ -66,7 +66,9 @@ impl<'a> ToolClient<'a> {
     pub(super) fn new(pages: &'a Pages, request_context: &RequestContext) -> Self {
         let mut context = pages.contexts.for_caller(&request_context.caller);
         // A page makes several queries. None is refused because the others, or another page, run.
-        context.query_limit = context.query_limit.waiting_up_to(context.limits.deadline / 2);
+        context.query_limit = context
+            .query_limit
+            .waiting_up_to(context.limits.deadline / 2);
         Self {
             registry: &pages.registry,
             maps: &pages.maps,

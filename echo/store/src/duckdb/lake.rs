@@ -24,8 +24,7 @@ use crate::duckdb::lock::Lock;
 use crate::duckdb::redaction::Hidden;
 use crate::duckdb::rows::identity;
 use crate::duckdb::shutdown::Signal;
-use crate::duckdb::writer::Joined;
-use crate::duckdb::no_thread;
+use crate::duckdb::writer::{Joined, no_thread};
 use crate::hours::UnsettledHour;
 
 mod views;

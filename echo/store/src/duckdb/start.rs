@@ -29,8 +29,8 @@ use crate::duckdb::retention::{Progress, Retention};
 use crate::duckdb::slices::SliceReader;
 use crate::duckdb::sql::SqlPool;
 use crate::duckdb::tail_cache::TailCache;
-use crate::duckdb::writer::Writer;
-use crate::duckdb::{DuckDbConfig, DuckDbStore, filesystem, no_thread, open, permissions};
+use crate::duckdb::writer::{Writer, no_thread};
+use crate::duckdb::{DuckDbConfig, DuckDbStore, filesystem, open, permissions};
 use crate::timings::Timings;
 
 impl DuckDbStore {

@@ -52,6 +52,14 @@ pub(super) struct MaintenanceQueue(mpsc::WeakSender<Request>);
 #[derive(Debug)]
 pub(super) struct Joined(Option<JoinHandle<()>>);
 
+/// Error of a thread that cannot be started.
+pub(super) fn no_thread(error: io::Error) -> StoreError {
+    StoreError::Engine {
+        doing: "starting a thread",
+        reason: error.to_string(),
+    }
+}
+
 impl Writer {
     /// Starts the thread. It releases `lock` as its last action.
     pub(super) fn start(

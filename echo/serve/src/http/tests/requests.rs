@@ -117,7 +117,7 @@ async fn protocol_errors_have_the_standard_error_body() {
             "{}".to_owned(),
             (415, "wrong_type"),
         ),
-        (JSON, JSON, "{}".to_owned(), (406, "invalid")),
+        (JSON, "text/html", "{}".to_owned(), (406, "invalid")),
         (
             JSON,
             "application/json, text/event-stream",

@@ -138,7 +138,7 @@ pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHou
 pub(in crate::duckdb) fn sums(cluster: Option<&ClusterId>, window: Window) -> Query {
     let latest = of_window(
         "SELECT cluster, node, gpu_model, min(hour_ns) AS hour_ns, count(*)::UBIGINT AS hours, \
-         least(sum(allocated_us), 9223372036854775807)::BIGINT AS allocated_us, least(sum(lost_us), 9223372036854775807)::BIGINT AS lost_us, \
+         if(sum(allocated_us) > 9223372036854775807, 9223372036854775807, sum(allocated_us))::BIGINT AS allocated_us, if(sum(lost_us) > 9223372036854775807, 9223372036854775807, sum(lost_us))::BIGINT AS lost_us, \
          sum(ranks_reporting)::UBIGINT AS ranks_reporting, sum(ranks_expected)::UBIGINT AS ranks_expected \
          FROM (SELECT * FROM cost_hour_rows",
         cluster,
@@ -183,7 +183,7 @@ pub(in crate::duckdb) fn read_clusters(batch: &RecordBatch) -> EngineResult<Vec<
 /// GPU time allocated in closed hours that begin in the window.
 pub(in crate::duckdb) fn allocation(cluster: Option<&ClusterId>, window: Window) -> Query {
     let latest = of_window(
-        "SELECT least(sum(allocated_us), 9223372036854775807)::BIGINT AS allocated_us FROM (SELECT * FROM cost_hour_rows",
+        "SELECT if(sum(allocated_us) > 9223372036854775807, 9223372036854775807, sum(allocated_us))::BIGINT AS allocated_us FROM (SELECT * FROM cost_hour_rows",
         cluster,
         window,
     );

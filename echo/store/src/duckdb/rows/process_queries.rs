@@ -31,9 +31,9 @@ pub(in crate::duckdb) fn processes(query: &ProcessQuery) -> Query {
 pub(in crate::duckdb) fn calls(query: &ProcessQuery) -> Query {
     let found = Query::new(
         "SELECT cluster_id, node_id, job, rank, pid, max(process) AS process, function,
-            least(sum(n_calls), 9223372036854775807)::UBIGINT AS n_calls, sum(total_ms) AS total_ms, max(max_ms) AS max_ms,
+            if(sum(n_calls) > 9223372036854775807, 9223372036854775807, sum(n_calls))::UBIGINT AS n_calls, sum(total_ms) AS total_ms, max(max_ms) AS max_ms,
             string_agg(durations_ns, ' ') AS durations_ns,
-            max(p99_ms) AS worst_p99_ms, least(sum(bytes), 9223372036854775807)::UBIGINT AS bytes,
+            max(p99_ms) AS worst_p99_ms, if(sum(bytes) > 9223372036854775807, 9223372036854775807, sum(bytes))::UBIGINT AS bytes,
             max(max(timestamp_ns)) OVER one - min(min(coalesce(start_ns, timestamp_ns))) OVER one AS covered_ns
          FROM process_calls WHERE TRUE",
     );
@@ -90,12 +90,13 @@ pub(in crate::duckdb) fn chains(query: &ProcessQuery) -> Query {
 pub(in crate::duckdb) fn stacks(query: &ProcessQuery) -> Query {
     let found = Query::new(
         "SELECT cluster_id, node_id, job, rank, pid, max(process) AS process, function, stack,
-            least(sum(samples), 9223372036854775807)::UBIGINT AS samples,
-            least(sum(sum(samples)) OVER (PARTITION BY cluster_id, node_id, job, rank, pid), 9223372036854775807)::UBIGINT AS process_samples
+            if(sum(samples) > 9223372036854775807, 9223372036854775807, sum(samples))::UBIGINT AS samples,
+            if(sum(sum(samples)) OVER one > 9223372036854775807, 9223372036854775807, sum(sum(samples)) OVER one)::UBIGINT AS process_samples
          FROM process_stacks WHERE TRUE",
     );
     filtered(found, query)
         .then("GROUP BY cluster_id, node_id, job, rank, pid, function, stack")
+        .then("WINDOW one AS (PARTITION BY cluster_id, node_id, job, rank, pid)")
         .bind(
             "ORDER BY samples DESC, cluster_id, node_id, rank, pid, function, stack LIMIT ?",
             query.limit,

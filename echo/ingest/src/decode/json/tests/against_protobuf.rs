@@ -40,7 +40,11 @@ fn compare<M: Message + Default + Serialize>(payload: Payload, request: &M) -> u
     let body = to_protobuf(payload, json.as_bytes(), LIMIT);
     let body = body.unwrap_or_else(|error| panic!("{error}: {json}"));
     let expected = decode_body(payload, &request.encode_to_vec(), RECEIVED, None);
-    assert_eq!(decode_body(payload, &body, RECEIVED, None), expected, "{json}");
+    assert_eq!(
+        decode_body(payload, &body, RECEIVED, None),
+        expected,
+        "{json}"
+    );
     1
 }
 
