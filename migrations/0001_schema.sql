@@ -527,7 +527,7 @@ SELECT
     try_cast(fields[1] AS UINTEGER) AS pid,
     left(fields[2], 64) AS process,
     left(fields[3], 64) AS function,
-    greatest(least(coalesce(number::DOUBLE, value), 9007199254740992), 0)::UBIGINT AS samples,
+    least(greatest(coalesce(number, value), 0), 9007199254740992)::UBIGINT AS samples,
     fields[4] AS stack
 FROM (
     SELECT

@@ -120,7 +120,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::parse_memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
     pub memory_limit: Amount,
 
-    /// Cluster of OTLP points that name none, as those of exporters that know of no clusters
+    /// Cluster of OTLP points, log records and spans that name none; without it they are rejected
     #[arg(long, value_name = "NAME", env = "FLEET_ECHO_DEFAULT_CLUSTER")]
     pub default_cluster: Option<ClusterId>,
 

@@ -50,7 +50,7 @@ impl TextFormat {
         }
     }
 
-    /// Encodes the metrics of the registries. An error only if a collector returns one.
+    /// Encodes the metrics of the registries. Fails only if a collector fails.
     pub fn encode<'r, I>(self, registries: I) -> Result<String, fmt::Error>
     where
         I: IntoIterator<Item = &'r Registry>,

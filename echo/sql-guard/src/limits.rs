@@ -36,7 +36,7 @@ pub(super) const MAX_COLUMNS: u64 = 400;
 /// Maximum number of columns of a published view.
 pub(super) const VIEW_COLUMNS: u64 = 40;
 
-/// Maximum number of nodes of a column of a published view.
+/// Usual number of nodes of a column of a published view; a few have up to ten.
 pub(super) const VIEW_NODES: u64 = 5;
 
 /// Maximum number of combinations of GROUPING SETS, ROLLUP and CUBE.

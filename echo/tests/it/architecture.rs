@@ -281,7 +281,14 @@ fn the_libraries_of_echo_keep_their_architecture() {
 fn modules_of_one_folder_name_each_other_in_one_direction() {
     let libraries = LIBRARIES.map(|library| format!("echo/{library}/src"));
     let of_agent = AGENT_LIBRARIES.map(|library| format!("agent/{library}/src"));
-    let programs = ["agent-bpf", "agent", "agent/nccl-profiler", "echo", "proto"];
+    let programs = [
+        "agent-bpf",
+        "agent",
+        "agent/nccl-profiler",
+        "echo",
+        "metrics-text",
+        "proto",
+    ];
     let programs = programs.map(|program| format!("{program}/src"));
     for folder in libraries.iter().chain(&of_agent).chain(&programs) {
         let sources = sources_of(folder);
@@ -302,7 +309,7 @@ fn the_agent_keeps_its_architecture() {
 
 #[test]
 fn files_and_functions_stay_small_and_well_named() {
-    for package in ["agent", "agent-bpf", "echo", "proto"] {
+    for package in ["agent", "agent-bpf", "echo", "metrics-text", "proto"] {
         assert_none(&sizes_and_names(&sources_of(package)));
     }
 }

@@ -54,11 +54,14 @@ impl QueryLimit {
         Self { state, max_wait }
     }
 
-    /// Returns this limit for a caller that waits up to `max_wait` for a permit.
+    /// Returns this limit for a caller that waits up to `max_wait` for a permit, and not shorter than
+    /// others.
     #[must_use]
     pub fn waiting_up_to(&self, max_wait: Duration) -> Self {
-        let state = Arc::clone(&self.state);
-        Self { state, max_wait }
+        Self {
+            state: Arc::clone(&self.state),
+            max_wait: max_wait.max(self.max_wait),
+        }
     }
 
     /// Maximum number of concurrent queries.

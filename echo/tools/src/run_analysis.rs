@@ -105,9 +105,14 @@ impl Tool for RunAnalysis {
                 max_bytes,
             },
         );
+        let shard_note = shard_hint::note(context, None);
+        let lake_note = shard_note
+            .as_ref()
+            .and_then(|_| shard_hint::lake_note(context));
         Ok(answer
             .with_note(spelling)
-            .with_note(shard_hint::note(context, None)))
+            .with_note(shard_note)
+            .with_note(lake_note))
     }
 }
 

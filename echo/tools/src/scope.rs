@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use echo_core::ids::ClusterId;
-use echo_core::units::Window;
+use echo_core::units::{Nanos, Window};
 use tokio::sync::OnceCell;
 
 use crate::cluster_names::listed;
 use crate::quality::{DataQuality, Presence};
-use crate::time::TimeRange;
+use crate::time::{TimeRange, WindowArg};
 use crate::{ToolContext, ToolError, shard_hint};
 
 /// What to do where no agent has sent events.
@@ -38,6 +38,8 @@ pub struct Scope<'a> {
     pub window: Window,
     /// True when the caller named the cluster.
     is_named: bool,
+    /// True when the window is everything that is stored.
+    is_everything: bool,
     presence: OnceCell<Presence>,
 }
 
@@ -52,6 +54,7 @@ impl<'a> Scope<'a> {
             None => default_cluster(context).await?,
         };
         let time = request.time;
+        let is_everything = time.window == Some(WindowArg::All);
         let window = match request.page_window {
             Some(_) if time != TimeRange::default() => {
                 let message = "already contains the window; omit from, to and window";
@@ -65,6 +68,7 @@ impl<'a> Scope<'a> {
             cluster,
             window,
             is_named: request.cluster.is_some(),
+            is_everything,
             presence: OnceCell::new(),
         })
     }
@@ -106,7 +110,8 @@ impl<'a> Scope<'a> {
             })
         };
         let dropped_until = context.store.dropped_until().await?;
-        let retention_note = dropped_until.filter(|until| window.from() < *until).map(|until| {
+        let is_cut = |until: &Nanos| self.is_everything || window.from() < *until;
+        let retention_note = dropped_until.filter(is_cut).map(|until| {
             format!("events received before {until} were deleted by retention: the window is only partly covered")
         });
         let shard_note = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));

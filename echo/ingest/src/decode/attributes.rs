@@ -14,8 +14,7 @@ pub(super) const MIN_ATTRIBUTE_BYTES: usize = 4;
 /// Maximum number of attributes kept: one more than the JSON text can hold.
 pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / MIN_ATTRIBUTE_BYTES + 1;
 
-/// Largest value, of either sign. Sums and squares of any number of such values are finite, so that no
-/// stored value makes a query fail.
+/// Largest magnitude of a value. Sums and squares of any number of such values are finite.
 const MAX_VALUE: f64 = 1e24;
 
 /// Column that an attribute can be extracted into.

@@ -46,7 +46,7 @@ reasons! {
     MissingLag, "missing_lag", "the log record has no numeric attribute fleet.lag_ms";
     NoValue, "no_value", "the point or one of its exemplars has no value";
     NotFinite, "not_finite", "a value is NaN or infinite";
-    TooLarge, "too_large", "a value is larger than 1e24";
+    TooLarge, "too_large", "the magnitude of a value is above 1e24";
     NegativeDuration, "negative_duration", "a duration is below zero";
     ScoreOutOfRange, "score_out_of_range", "a health score is not between 0 and 1";
     HistogramWithoutSum, "histogram_without_sum", "the histogram has samples but no sum";

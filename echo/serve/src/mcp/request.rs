@@ -16,12 +16,13 @@ use crate::response::failure;
 const BOTH_TYPES: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// Adapts the request of a client that accepts JSON. Refuses batches, which only revision 2025-03-26
-/// has: one request would be as many calls as it likes, and the rate of requests is limited.
+/// has: a batch is many calls in one request, which would evade the limit on the rate of requests.
 pub(super) async fn adapt(request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     if accepts_json(&parts.headers) {
         parts.headers.insert(ACCEPT, BOTH_TYPES);
     }
+    // The middleware has read it already.
     let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
         return refusal("the body could not be read");
     };
@@ -41,9 +42,18 @@ fn accepts_json(headers: &HeaderMap) -> bool {
     let mut ranges = values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .map(|range| range.split(';').next().unwrap_or_default().trim())
-        .filter(|range| !range.is_empty())
+        .filter(|range| !range.trim().is_empty())
         .peekable();
-    let is_json = |range| matches!(range, "application/json" | "application/*" | "*/*");
-    ranges.peek().is_none() || ranges.any(is_json)
+    ranges.peek().is_none() || ranges.any(includes_json)
+}
+
+/// Returns whether a media range includes JSON, with a weight above zero.
+fn includes_json(range: &str) -> bool {
+    let mut parts = range.split(';').map(str::trim);
+    let media = parts.next().unwrap_or_default();
+    let mut weights = parts.filter_map(|parameter| parameter.strip_prefix("q=")?.parse().ok());
+    ["application/json", "application/*", "*/*"]
+        .iter()
+        .any(|json| media.eq_ignore_ascii_case(json))
+        && weights.all(|weight: f32| weight > 0.0)
 }

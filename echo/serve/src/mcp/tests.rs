@@ -275,6 +275,7 @@ async fn a_client_that_accepts_json_in_any_way_is_answered_in_json() {
         (Some(""), 200),
         (None, 200),
         (Some("text/html"), 406),
+        (Some("application/json;q=0, text/html"), 406),
     ] {
         let mut request = message("tools/list", json!({}));
         request.headers_mut().remove("accept");

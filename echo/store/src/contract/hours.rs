@@ -155,6 +155,9 @@ async fn an_hour_gets_a_revision_when_its_costs_change() {
         "16",
         "older revisions do not count"
     );
+    let later = Hour::containing(at(1_000_000_000)).window();
+    let none = store.closed_allocation(None, later).await.unwrap();
+    assert_eq!(none.hours().to_string(), "0", "no hour is closed");
 }
 
 #[tokio::test]

@@ -124,6 +124,14 @@ async fn calls_of_a_function_are_merged_over_periods() {
         (Some(8_192), 20_000_000_000)
     );
     assert_eq!((of_node.process.rank, of_node.n_calls), (None, 1));
+    let mut without_bytes = calls(&node, 30, 1, 1.0);
+    without_bytes.attrs = Arc::from(without_bytes.attrs.replace("fleet.bytes", "other"));
+    let other = DuckDbStore::scratch();
+    other.append(batch(1, vec![without_bytes])).await.unwrap();
+    assert_eq!(
+        other.call_totals(everything()).await.unwrap()[0].bytes,
+        None
+    );
     let graphs = ProcessQuery {
         only_graphs: true,
         ..everything()

@@ -13,6 +13,7 @@ use echo_core::model::detector_output::{
 use echo_core::model::event::{BatchKey, Event, Origin};
 use echo_store::EventStore;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
+use echo_store::limits::Limits;
 use fleet_proto::metric;
 
 use super::{FindOutlierNodes, Outliers};
@@ -256,6 +257,7 @@ async fn a_note_about_deleted_events_names_the_lake_that_has_them() {
     let folder = tempfile::tempdir().unwrap();
     let config = DuckDbConfig {
         keep_until_copied: true,
+        limits: Limits::default().without_retention(),
         ..DuckDbConfig::new(folder.path().join("echo.db"))
     };
     let clock = Arc::new(ManualClock::at(at(600)));
@@ -269,4 +271,11 @@ async fn a_note_about_deleted_events_names_the_lake_that_has_them() {
     let answer = run_tool(&context, None, "now-10m", "now").await;
     let note = answer.data_quality.note.unwrap();
     assert!(note.ends_with("started with --read-only"), "{note}");
+    let everything = FindOutlierNodes {
+        window: Some("all".parse().unwrap()),
+        ..FindOutlierNodes::default()
+    };
+    let answer = everything.run(&context).await.unwrap();
+    let note = answer.data_quality.note.unwrap();
+    assert!(note.contains("deleted by retention"), "{note}");
 }
