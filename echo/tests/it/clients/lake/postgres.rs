@@ -25,6 +25,14 @@ fn programs() -> Option<PathBuf> {
         .filter(|programs| programs.join("initdb").is_file())
 }
 
+/// Returns a port below those that the kernel gives to connections: one of them could be taken by a
+/// connection of another test before the server listens.
+fn free_port() -> u16 {
+    let own = u16::try_from(std::process::id() % 12_000).unwrap();
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (20_000 + own..32_767).find(is_free).unwrap()
+}
+
 /// A `PostgreSQL` server in a folder of its own, stopped on drop.
 pub(super) struct Postgres {
     folder: TempDir,
@@ -36,11 +44,7 @@ impl Postgres {
     /// Starts a server with a database `lake`.
     pub(super) fn start() -> Self {
         let programs = programs().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = free_port();
         let folder = tempfile::tempdir().unwrap();
         let server = Self {
             folder,
