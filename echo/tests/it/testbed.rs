@@ -2,8 +2,10 @@
 //! its own.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,6 +16,19 @@ pub(crate) mod namespace;
 
 /// Path of the program under test.
 pub(crate) const ECHO: &str = env!("CARGO_BIN_EXE_fleet-echo");
+
+/// Returns a port for a program that cannot choose one itself, another one at each call. It is below those
+/// that the kernel gives to connections: one of them could be taken by a connection of another test
+/// before the program listens.
+pub(crate) fn free_port() -> u16 {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let first = (std::process::id() * 8 + call) % 12_000;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (20_000 + u16::try_from(first).unwrap()..32_767)
+        .find(is_free)
+        .unwrap()
+}
 
 /// Returns the path of the agent, which `make test` builds next to Echo.
 pub(crate) fn agent() -> PathBuf {

@@ -1,6 +1,5 @@
 //! Alertmanager, from its Debian package: gets an alert while a recorded fault lasts, and its end.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -8,7 +7,7 @@ use fleet_test_harness::{NIGHTLY, Need};
 use serde_json::Value;
 
 use crate::actions::replay;
-use crate::testbed::{Echo, wait_for};
+use crate::testbed::{Echo, free_port, wait_for};
 
 /// Debian's program, which reads its templates where they are installed.
 const PROGRAM: &str = "/usr/bin/prometheus-alertmanager";
@@ -34,9 +33,7 @@ impl Drop for Alertmanager {
 
 impl Alertmanager {
     fn start(folder: &Path) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        drop(free);
+        let address = format!("127.0.0.1:{}", free_port());
         let config = folder.join("alertmanager.yml");
         std::fs::write(
             &config,

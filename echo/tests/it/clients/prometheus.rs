@@ -1,7 +1,6 @@
 //! Prometheus, from its Debian package: checks and tests the rules, scrapes an instance, and fires
 //! an alert.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use super::{done, installed};
 use crate::monitoring::lab::Lab;
-use crate::testbed::{repository, wait_for};
+use crate::testbed::{free_port, repository, wait_for};
 
 /// A running Prometheus, killed on drop.
 struct Prometheus {
@@ -28,9 +27,7 @@ impl Drop for Prometheus {
 impl Prometheus {
     /// Starts Prometheus, which scrapes and evaluates the rules each second.
     fn start(program: &Path, lab: &Lab) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        drop(free);
+        let address = format!("127.0.0.1:{}", free_port());
         std::fs::write(lab.path("rules.yml"), rules_without_delay()).unwrap();
         std::fs::write(lab.path("prometheus.yml"), config(lab)).unwrap();
         let child = Command::new(program)

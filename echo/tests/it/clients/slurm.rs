@@ -1,6 +1,5 @@
 //! Slurm, where Debian's packages are installed: a recorded fault drains its node and resumes it.
 
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +9,7 @@ use tempfile::TempDir;
 
 use super::done;
 use crate::actions::replay;
-use crate::testbed::{Echo, serve_command, wait_for};
+use crate::testbed::{Echo, free_port, serve_command, wait_for};
 
 /// Programs that are needed.
 const PROGRAMS: [&str; 3] = ["munged", "slurmctld", "slurmd"];
@@ -89,13 +88,7 @@ impl Slurm {
     }
 
     fn config(&self) -> String {
-        let listeners: Vec<TcpListener> = (0..6)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let ports: Vec<u16> = listeners
-            .iter()
-            .map(|one| one.local_addr().unwrap().port())
-            .collect();
+        let ports: Vec<u16> = (0..6).map(|_| free_port()).collect();
         let host = done(Command::new("hostname").arg("-s"), "no host name").stdout;
         let host = String::from_utf8(host).unwrap().trim().to_owned();
         let nodes = (0..4).map(|n| {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::clients::python_with;
-use crate::testbed::wait_for;
+use crate::testbed::{free_port, wait_for};
 
 /// Packages for Python.
 const PACKAGES: [&str; 1] = ["moto[server]==5.2.5"];
@@ -34,9 +34,7 @@ struct Front {
 impl ObjectStore {
     /// Starts it with a bucket `bucket`.
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port().to_string();
-        drop(listener);
+        let port = free_port().to_string();
         let mut server = python_with(&PACKAGES, "moto_server");
         let server = server.args(["-p", &port]).stderr(Stdio::null()).spawn();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,6 +1,5 @@
 //! A `PostgreSQL` server of the Debian package.
 
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,6 +8,7 @@ use fleet_test_harness::Need;
 use tempfile::TempDir;
 
 use crate::clients::done;
+use crate::testbed::free_port;
 
 /// An installed `PostgreSQL`.
 pub(super) static POSTGRES: Need = Need::new("postgresql", || {
@@ -23,14 +23,6 @@ fn programs() -> Option<PathBuf> {
     programs
         .max()
         .filter(|programs| programs.join("initdb").is_file())
-}
-
-/// Returns a port below those that the kernel gives to connections: one of them could be taken by a
-/// connection of another test before the server listens.
-fn free_port() -> u16 {
-    let own = u16::try_from(std::process::id() % 12_000).unwrap();
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    (20_000 + own..32_767).find(is_free).unwrap()
 }
 
 /// A `PostgreSQL` server in a folder of its own, stopped on drop.
