@@ -189,13 +189,17 @@ impl Importer<'_> {
         };
         if self.args.output.is_json() {
             let outliers = answers.as_ref().map(|answers| &answers.outliers);
+            let is_named = report.hang.is_some() || outliers.is_some_and(|answer| !is_empty(answer));
+            let unknown_cost = unknown_cost(report).filter(|_| !is_named);
             let cost = answers.as_ref().map(|answers| &answers.cost);
+            let cost = cost.filter(|_| unknown_cost.is_none());
             let page = self.args.serve.then(|| page(self.app));
             let all = json!({
                 "report": report,
                 "points_rejected": summary.points_rejected,
                 "outliers": outliers,
                 "cost": cost,
+                "cost_unknown": unknown_cost,
                 "page": page,
             });
             writeln!(out, "{all:#}")?;

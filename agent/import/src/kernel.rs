@@ -40,8 +40,19 @@ const OTHERS: [(&str, Op); 14] = [
 
 /// Parts of the names of all kernels that communicate; small and large letters count alike.
 pub(crate) fn name_parts() -> impl Iterator<Item = &'static str> {
-    ["nccl"].into_iter().chain(OTHERS.map(|(name, _)| name))
+    HINTS.into_iter().chain(OTHERS.map(|(name, _)| name))
 }
+
+/// Parts of the names of kernels that communicate in a way that no other part of the name tells; small and
+/// large letters count alike.
+const HINTS: [&str; 6] = [
+    "nccl",
+    "rccl",
+    "nvshmem",
+    "rocshmem",
+    "multimem",
+    "symm_mem",
+];
 
 static OTHER_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let names = OTHERS.map(|(name, _)| name);
@@ -68,6 +79,8 @@ pub(crate) enum KernelKind {
     Transfer,
     /// It communicates; RCCL has one kernel for all operations.
     Generic,
+    /// It seems to communicate, and nothing tells how.
+    Unclear,
     /// A collective operation.
     Collective(Op),
 }
@@ -75,19 +88,19 @@ pub(crate) enum KernelKind {
 impl KernelKind {
     /// Returns the kind that the name tells.
     pub(crate) fn of(kernel: &str) -> Self {
-        // Template arguments of kernels that compute contain words such as BlockAllReduce.
-        let named = kernel.trim_start_matches("void ");
-        let named = named.trim_start_matches("(anonymous namespace)::");
-        let name = named.split(['(', '<']).next().unwrap_or(named);
+        let name = short_name(kernel);
         let is_nccl = |begin: &&str| {
             let start = name.get(..begin.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(begin))
         };
         if NCCL.iter().any(is_nccl) {
-            let unknown = if name.contains("_Generic") {
+            let lower = name.to_ascii_lowercase();
+            let unknown = if lower.contains("_generic") {
                 Self::Generic
-            } else {
+            } else if lower.contains("send") || lower.contains("recv") {
                 Self::Transfer
+            } else {
+                Self::Unclear
             };
             return parse_op(name).map_or(unknown, Self::Collective);
         }
@@ -96,9 +109,24 @@ impl KernelKind {
             return Self::Computation;
         }
         let found = OTHER_NAMES.as_ref().and_then(|names| names.find(name));
-        let op = found.and_then(|found| OTHERS.get(found.pattern().as_usize()));
-        op.map_or(Self::Computation, |(_, op)| Self::Collective(*op))
+        if let Some((_, op)) = found.and_then(|found| OTHERS.get(found.pattern().as_usize())) {
+            return Self::Collective(*op);
+        }
+        let lower = name.to_ascii_lowercase();
+        if HINTS.iter().any(|hint| lower.contains(hint)) {
+            Self::Unclear
+        } else {
+            Self::Computation
+        }
     }
+}
+
+/// Returns the name of a kernel without the types around it: template arguments of kernels that compute
+/// contain words such as `BlockAllReduce`.
+pub(crate) fn short_name(kernel: &str) -> &str {
+    let named = kernel.trim_start_matches("void ");
+    let named = named.trim_start_matches("(anonymous namespace)::");
+    named.split(['(', '<']).next().unwrap_or(named)
 }
 
 #[cfg(test)]
@@ -107,7 +135,7 @@ mod tests {
 
     #[test]
     fn kernels_of_nccl_and_of_others_communicate() {
-        use KernelKind::{Collective, Computation, Generic, Transfer};
+        use KernelKind::{Collective, Computation, Generic, Transfer, Unclear};
         for (name, kind) in [
             (
                 "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
@@ -147,6 +175,8 @@ mod tests {
                 "void deep_ep::intranode::dispatch<8, 768>(int4*)",
                 Collective(Op::AllToAll),
             ),
+            ("ncclDevKernel_Barrier(x)", Unclear),
+            ("void nvshmemi_transfer_kernel<4>(x)", Unclear),
             ("void softmax<float, BlockAllReduce<float>>(x)", Computation),
             ("ampere_bf16_s16816gemm_bf16_128x64", Computation),
             ("triton_poi_fused_all_reduce_0", Computation),

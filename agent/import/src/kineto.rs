@@ -17,7 +17,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::Value;
 
 use crate::flight_recorder::parse_ranks;
-use crate::kernel::KernelKind;
+use crate::kernel::{KernelKind, short_name};
 use crate::rank_name::named_rank;
 use crate::trace::{Collective, RankTrace, parse_op};
 
@@ -47,6 +47,8 @@ struct Events {
 struct UnknownKernel {
     stream: Stream,
     kind: KernelKind,
+    /// Its name, if its kind is unclear.
+    name: Option<String>,
     kernel: Collective,
     ranks: Option<Vec<u32>>,
 }
@@ -223,6 +225,7 @@ impl Events {
             return;
         }
         let stream = event.stream();
+        let name = (kind == KernelKind::Unclear).then(|| short_name(&event.name).to_owned());
         let args = event.args.unwrap_or_default();
         let by_framework = args.collective.as_deref().map(parse_op);
         let group = match args.group {
@@ -248,6 +251,7 @@ impl Events {
             (None, _) => self.unknown.push(UnknownKernel {
                 stream,
                 kind,
+                name,
                 kernel,
                 ranks,
             }),
@@ -282,7 +286,10 @@ impl Events {
                 (Some(op), _) => op,
                 (None, KernelKind::Generic) => self.trace.assumed_op(),
                 (None, _) => {
-                    self.trace.n_transfers += 1;
+                    match one.name {
+                        Some(name) => self.trace.add_unclear(&name, one.kernel.duration_ns),
+                        None => self.trace.n_transfers += 1,
+                    }
                     continue;
                 }
             };

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fleet_agent_core::event::Op;
 
-use crate::kernel::{self, KernelKind};
+use crate::kernel::{KernelKind, name_parts, short_name};
 use crate::trace::{Collective, RankTrace};
 
 /// Difference of the ends of one operation on two GPUs that is always accepted, nanoseconds.
@@ -63,7 +63,8 @@ impl FileKernels {
     pub fn add(&mut self, kernel: &Kernel<'_>) -> bool {
         let trace = self.by_gpu.entry(kernel.gpu).or_default();
         let duration_ns = kernel.end_ns.saturating_sub(kernel.start_ns);
-        let op = match KernelKind::of(kernel.name.unwrap_or_default()) {
+        let name = kernel.name.unwrap_or_default();
+        let op = match KernelKind::of(name) {
             KernelKind::Computation => {
                 let busy_ns = trace.busy_ns.get_or_insert(0);
                 *busy_ns = busy_ns.saturating_add(duration_ns);
@@ -71,6 +72,10 @@ impl FileKernels {
             }
             KernelKind::Transfer => {
                 trace.n_transfers += 1;
+                return true;
+            }
+            KernelKind::Unclear => {
+                trace.add_unclear(short_name(name), duration_ns);
                 return true;
             }
             KernelKind::Generic => trace.assumed_op(),
@@ -111,7 +116,7 @@ impl FileKernels {
 /// Parts of the names of kernels that communicate; small and large letters count alike. Kernels whose
 /// names have none of them compute.
 pub fn communicating_names() -> impl Iterator<Item = &'static str> {
-    kernel::name_parts()
+    name_parts()
 }
 
 /// Returns whether the name of a range is that of a step, such as `iteration 12`, `step_12` or

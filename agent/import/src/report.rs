@@ -261,6 +261,12 @@ impl fmt::Display for Report {
         }
         if let Some(lateness) = self.lateness() {
             writeln!(f, "  arrival  {lateness}")?;
+        } else if self.waiting.is_some() && !self.missing_ranks.is_empty() {
+            let missing = noun(&self.missing_ranks);
+            writeln!(
+                f,
+                "  arrival  of the ranks with a file none is late; a late one may be {missing}, without a file"
+            )?;
         }
         if let Some(refusal) = &self.refusal {
             writeln!(f, "  verdict  none: {refusal}")?;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use fleet_agent_core::event::Op;
 
+/// Maximum number of names of kernels of which nothing tells how they communicate.
+const MAX_UNCLEAR: usize = 32;
+
 /// Operations of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankTrace {
@@ -27,6 +30,9 @@ pub struct RankTrace {
     pub n_steps: u64,
     /// Number of collectives whose operation is assumed, because nothing tells it.
     pub n_assumed: u64,
+    /// Kernels that seem to communicate, and of which nothing tells how: number and time in nanoseconds by
+    /// name.
+    pub unclear: BTreeMap<String, (u64, u64)>,
     /// Number of events of a damaged file that could not be read.
     pub n_unread: u64,
 }
@@ -44,6 +50,15 @@ impl RankTrace {
     pub(crate) fn assumed_op(&mut self) -> Op {
         self.n_assumed += 1;
         Op::AllReduce
+    }
+
+    /// Counts a kernel that seems to communicate.
+    pub(crate) fn add_unclear(&mut self, name: &str, duration_ns: u64) {
+        let is_listed = self.unclear.len() < MAX_UNCLEAR || self.unclear.contains_key(name);
+        let name = if is_listed { name } else { "others" };
+        let (n, ns) = self.unclear.entry(name.to_owned()).or_default();
+        *n += 1;
+        *ns = ns.saturating_add(duration_ns);
     }
 
     /// Number of ranks of the job as far as the content tells: of the job, or in its groups.

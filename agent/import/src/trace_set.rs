@@ -1,6 +1,8 @@
 //! Files of one job, one per rank, added one after the other.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fleet_agent_core::printable::printable;
 use fleet_agent_core::ras::Status;
@@ -31,6 +33,10 @@ use ranks::UnplacedTrace;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Maximum length of the reason why a file is not read, characters: it may quote the file.
 const MAX_REASON: usize = 300;
+/// Maximum number of kernels that are not understood and that are listed.
+const LISTED_KERNELS: usize = 5;
+/// Maximum length of the name of a kernel, characters.
+const MAX_NAME: usize = 80;
 
 /// Refusal of dumps in which no rank is behind, but sends and receives have not ended.
 const PENDING_TRANSFERS: &str = "sends and receives are pending, and both sides have enqueued them: network or GPU, no rank is named";
@@ -291,13 +297,7 @@ impl TraceSet {
         if matches!(format, Format::RasStatus | Format::Watchdog) {
             self.traces = observed(&job);
         }
-        let n_assumed: u64 = self.traces.values().map(|trace| trace.n_assumed).sum();
-        if n_assumed > 0 {
-            let kernels = counted(n_assumed, "kernel");
-            self.notes.push(format!(
-                "{kernels} of RCCL that do not name their operation: assumed to be all-reduces, and compared in the order of their streams"
-            ));
-        }
+        self.notes.extend(kernel_notes(&self.traces));
         let hang = fleet_hang::analyse(&job);
         let mut report = Report::new(format, &self.traces, hang, self.skipped);
         report.notes = self.notes;
@@ -325,6 +325,34 @@ impl TraceSet {
             traces: self.traces,
         })
     }
+}
+
+/// Returns what is assumed about kernels, and which are not understood.
+fn kernel_notes(traces: &BTreeMap<u32, RankTrace>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let n_assumed: u64 = traces.values().map(|trace| trace.n_assumed).sum();
+    if n_assumed > 0 {
+        let kernels = counted(n_assumed, "kernel");
+        notes.push(format!(
+            "{kernels} of RCCL that do not name their operation: assumed to be all-reduces, and compared in the order of their streams"
+        ));
+    }
+    let mut unclear: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (name, (n, ns)) in traces.values().flat_map(|trace| &trace.unclear) {
+        let sum = unclear.entry(name).or_default();
+        *sum = (sum.0 + n, sum.1.saturating_add(*ns));
+    }
+    let mut unclear: Vec<_> = unclear.into_iter().collect();
+    unclear.sort_by_key(|(_, (_, ns))| Reverse(*ns));
+    for (name, (n, ns)) in unclear.into_iter().take(LISTED_KERNELS) {
+        let kernels = counted(n, "kernel");
+        notes.push(format!(
+            "not understood: {kernels} {} that seem to communicate, {:.1} ms; the ranks are not compared by them",
+            printable(name, MAX_NAME),
+            Duration::from_nanos(ns).as_secs_f64() * 1e3
+        ));
+    }
+    notes
 }
 
 fn counted(n: u64, noun: &str) -> String {

@@ -122,6 +122,12 @@ fn ranks_that_are_late_together_and_a_rank_that_pauses_are_named_with_what_the_o
         "{half}"
     );
     assert!(half.contains("cost     unknown: "), "{half}");
+    let folder = tempfile::tempdir().unwrap();
+    traces(folder.path(), "H200", |rank, step| step > 30 && rank < 2);
+    let (_, printed_json, _) = import(folder.path(), &["--json"]);
+    let json: Value = serde_json::from_str(&printed_json).unwrap();
+    assert_eq!(json["cost"], Value::Null);
+    assert!(json["cost_unknown"].is_string(), "{printed_json}");
     assert!(
         half.contains("the ranks waited 0.78 GPU-seconds for one another"),
         "{half}"

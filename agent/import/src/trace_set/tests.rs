@@ -67,6 +67,31 @@ fn traces_yield_the_points_of_each_iteration() {
 }
 
 #[test]
+fn kernels_that_seem_to_communicate_and_are_not_understood_are_named() {
+    let mut set = TraceSet::default();
+    for rank in 0..2 {
+        let kernel = |name: &str, step: u64| {
+            let ts = step * 10_000;
+            format!(
+                r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts},"dur":1500,"args":{{"stream":7}}}}"#
+            )
+        };
+        let reduce = (1..=20).map(|step| kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", step));
+        let others = (1..=2).map(|step| kernel("void nvshmemi_transfer<4>(x)", 100 + step));
+        let events: Vec<String> = reduce.chain(others).collect();
+        let trace = format!(
+            r#"{{"distributedInfo":{{"rank":{rank},"world_size":2}},"traceEvents":[{}]}}"#,
+            events.join(",")
+        );
+        set.add(&format!("rank-{rank}.json"), trace.as_bytes()).unwrap();
+    }
+    let report = set.finish().unwrap().report;
+    assert_eq!(report.transfers, 0);
+    let note = "not understood: 4 kernels nvshmemi_transfer that seem to communicate, 6.0 ms";
+    assert!(report.to_string().contains(note), "{report}");
+}
+
+#[test]
 fn a_table_of_calls_names_the_rank_that_calls_last() {
     let imported = import("gf-bench", |name| name == "slow_trial_1_1_6_calls.csv");
     assert_eq!(late(&imported), [1]);
