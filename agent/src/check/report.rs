@@ -2,7 +2,11 @@
 
 use std::fmt;
 
+use fleet_agent_core::printable::printable;
 use serde_json::{Value, json};
+
+/// Maximum length of a text, characters; paths and names of processes are those of other users.
+const MAX_TEXT: usize = 4_096;
 
 /// State of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,8 +98,10 @@ impl fmt::Display for Report {
                 detail,
                 advice,
             } = finding;
+            let detail = printable(detail, MAX_TEXT);
             writeln!(f, "{state:<8}  {name:<22}  {detail}")?;
             if let Some(advice) = advice {
+                let advice = printable(advice, MAX_TEXT);
                 writeln!(f, "{:<8}  {:<22}  -> {advice}", "", "")?;
             }
         }
@@ -109,5 +115,28 @@ impl fmt::Display for Report {
                 State::Missing => "The agent cannot run on this host.",
             }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_users_do_not_control_the_terminal() {
+        let hostile = "/tmp/\u{1b}]0;x\u{7}\r\u{202e}/libnccl.so.2: 9 functions";
+        let report = Report {
+            findings: vec![Finding {
+                name: "library",
+                state: State::Degraded,
+                detail: hostile.to_owned(),
+                advice: Some(hostile.to_owned()),
+            }],
+        };
+        let text = report.to_string();
+        let is_hostile = |letter: char| letter == '\u{202e}' || letter.is_control() && letter != '\n';
+        assert!(!text.contains(is_hostile), "{text:?}");
+        assert_eq!(text.lines().count(), 3, "{text:?}");
+        assert!(text.contains("libnccl.so.2: 9 functions"), "{text:?}");
     }
 }
