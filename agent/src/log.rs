@@ -101,6 +101,9 @@ mod tests {
         let is_hostile = |letter: char| letter.is_control() || letter == '\u{202e}';
         assert!(!text.contains(is_hostile), "{text:?}");
         assert!(text.contains("watching /tmp/\\u{1b}[2J"), "{text:?}");
-        assert!(text.contains(" path=/tmp/") && text.contains(" name="), "{text:?}");
+        assert!(
+            text.contains(" path=/tmp/") && text.contains(" name="),
+            "{text:?}"
+        );
     }
 }

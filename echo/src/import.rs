@@ -189,7 +189,8 @@ impl Importer<'_> {
         };
         if self.args.output.is_json() {
             let outliers = answers.as_ref().map(|answers| &answers.outliers);
-            let is_named = report.hang.is_some() || outliers.is_some_and(|answer| !is_empty(answer));
+            let is_named =
+                report.hang.is_some() || outliers.is_some_and(|answer| !is_empty(answer));
             let unknown_cost = unknown_cost(report).filter(|_| !is_named);
             let cost = answers.as_ref().map(|answers| &answers.cost);
             let cost = cost.filter(|_| unknown_cost.is_none());

@@ -5,7 +5,7 @@ mod link;
 mod logs;
 mod measurements;
 mod raw;
-mod status;
+pub(crate) mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

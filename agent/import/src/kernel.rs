@@ -46,12 +46,7 @@ pub(crate) fn name_parts() -> impl Iterator<Item = &'static str> {
 /// Parts of the names of kernels that communicate in a way that no other part of the name tells; small and
 /// large letters count alike.
 const HINTS: [&str; 6] = [
-    "nccl",
-    "rccl",
-    "nvshmem",
-    "rocshmem",
-    "multimem",
-    "symm_mem",
+    "nccl", "rccl", "nvshmem", "rocshmem", "multimem", "symm_mem",
 ];
 
 static OTHER_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {

@@ -134,7 +134,8 @@ mod tests {
             }],
         };
         let text = report.to_string();
-        let is_hostile = |letter: char| letter == '\u{202e}' || letter.is_control() && letter != '\n';
+        let is_hostile =
+            |letter: char| letter == '\u{202e}' || letter.is_control() && letter != '\n';
         assert!(!text.contains(is_hostile), "{text:?}");
         assert_eq!(text.lines().count(), 3, "{text:?}");
         assert!(text.contains("libnccl.so.2: 9 functions"), "{text:?}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use tokio::time::Instant;
 
+use crate::otlp::status::has_advice;
 use crate::{Ack, ExportError, now};
 
 const MIN_DELAY: Duration = Duration::from_millis(100);
@@ -21,7 +22,9 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .without_max_times()
 }
 
-/// Sends a batch until it is accepted, refused, or the retry limit has passed.
+/// Sends a batch until it is accepted, refused, or the retry limit has passed. The reason of the last
+/// failure is the one of an earlier attempt if that tells what to do: a peer with another scheme also
+/// closes connections without an answer.
 pub(super) async fn deliver_with_retries<F, T>(
     give_up_after: Duration,
     number: u64,
@@ -33,15 +36,27 @@ where
 {
     let mut limit = RetryLimit::new(give_up_after);
     let mut retries = 0;
-    let delivered = attempt
+    let mut advised = None;
+    let mut delivered = attempt
         .retry(backoff())
         .when(|error| matches!(error, ExportError::Later { .. }))
         .adjust(|error, delay| Some(limit.next_delay(delay?)?.max(requested_delay(error))))
         .notify(|error, delay| {
             retries += 1;
+            if let ExportError::Later { reason, .. } = error
+                && has_advice(reason)
+            {
+                advised = Some(reason.clone());
+            }
             log_retry(number, retries, error, delay);
         })
         .await;
+    if let Err(ExportError::Later { reason, .. }) = &mut delivered
+        && !has_advice(reason)
+        && let Some(advised) = advised
+    {
+        *reason = advised;
+    }
     (delivered, retries)
 }
 

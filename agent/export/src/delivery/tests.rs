@@ -187,6 +187,24 @@ async fn an_unreachable_receiver_is_given_up_and_all_losses_are_counted() {
     assert_eq!(outbox.dropped(), 5);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_reason_that_tells_what_to_do_is_kept_when_later_attempts_fail_without_one() {
+    let failed = |reason: &str| {
+        Err(ExportError::Later {
+            after: None,
+            reason: reason.to_owned(),
+        })
+    };
+    let advised = "Internal: frame with invalid size (it speaks TLS: use https://)";
+    let silent = std::iter::repeat_n((), 1000).map(|()| failed("Unknown: broken pipe"));
+    let exporter = Scripted::new(std::iter::once(failed(advised)).chain(silent));
+    let (mut outbox, delivery) = delivery(&exporter);
+    outbox.send(batch(1, 5)).await;
+    drop(outbox);
+    let gave_up = delivery.run().await.1.unwrap();
+    assert_eq!(gave_up.reason, advised);
+}
+
 /// Takes its time to respond that it is busy.
 #[derive(Debug)]
 struct Slow(Duration);

@@ -64,15 +64,23 @@ fn reason(status: &Status) -> String {
     }
 }
 
+const SPEAKS_NO_TLS: &str = "it does not speak TLS: use http://";
+const SPEAKS_TLS: &str = "it speaks TLS: use https://";
+
 /// Returns what to do when the endpoint has the wrong scheme.
 fn scheme_hint(reason: &str) -> Option<&'static str> {
     // Of rustls: the answer to its greeting is not TLS.
     if reason.contains("InvalidContentType") {
-        return Some("it does not speak TLS: use http://");
+        return Some(SPEAKS_NO_TLS);
     }
     // Of h2: an alert of TLS, read as a frame of HTTP/2.
     let speaks_tls = reason.contains("frame with invalid size");
-    speaks_tls.then_some("it speaks TLS: use https://")
+    speaks_tls.then_some(SPEAKS_TLS)
+}
+
+/// Returns whether the reason of a failure tells what to do.
+pub(crate) fn has_advice(reason: &str) -> bool {
+    reason.contains(SPEAKS_NO_TLS) || reason.contains(SPEAKS_TLS)
 }
 
 #[cfg(test)]

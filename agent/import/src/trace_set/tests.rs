@@ -76,14 +76,16 @@ fn kernels_that_seem_to_communicate_and_are_not_understood_are_named() {
                 r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts},"dur":1500,"args":{{"stream":7}}}}"#
             )
         };
-        let reduce = (1..=20).map(|step| kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", step));
+        let reduce =
+            (1..=20).map(|step| kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", step));
         let others = (1..=2).map(|step| kernel("void nvshmemi_transfer<4>(x)", 100 + step));
         let events: Vec<String> = reduce.chain(others).collect();
         let trace = format!(
             r#"{{"distributedInfo":{{"rank":{rank},"world_size":2}},"traceEvents":[{}]}}"#,
             events.join(",")
         );
-        set.add(&format!("rank-{rank}.json"), trace.as_bytes()).unwrap();
+        set.add(&format!("rank-{rank}.json"), trace.as_bytes())
+            .unwrap();
     }
     let report = set.finish().unwrap().report;
     assert_eq!(report.transfers, 0);
