@@ -55,6 +55,11 @@ static OTHER_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     builder.ascii_case_insensitive(true).build(names).ok()
 });
 
+static HINT_NAMES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let mut builder = AhoCorasick::builder();
+    builder.ascii_case_insensitive(true).build(HINTS).ok()
+});
+
 /// Returns whether text that is no valid event may be the kernel of a collective.
 pub(crate) fn may_be_collective(event: &[u8]) -> bool {
     let text = event.to_ascii_lowercase();
@@ -107,8 +112,10 @@ impl KernelKind {
         if let Some((_, op)) = found.and_then(|found| OTHERS.get(found.pattern().as_usize())) {
             return Self::Collective(*op);
         }
-        let lower = name.to_ascii_lowercase();
-        if HINTS.iter().any(|hint| lower.contains(hint)) {
+        let seems_to_communicate = HINT_NAMES
+            .as_ref()
+            .is_some_and(|hints| hints.is_match(name));
+        if seems_to_communicate {
             Self::Unclear
         } else {
             Self::Computation

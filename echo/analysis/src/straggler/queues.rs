@@ -295,8 +295,8 @@ mod tests {
         }
     }
 
-    /// An episode in whose evaluations of one second these shares were lost while most queues fell, and then
-    /// these while nothing is known of the queues.
+    /// An episode of evaluations one second long, whose losses no rank explains. `fell` and `unknown` are the
+    /// shares of lost time: first while most queues fell, then while nothing is known of the queues.
     fn episode(fell: &[f64], unknown: &[f64]) -> Episode {
         let of = |change| Queues {
             changes: vec![change; 4],
@@ -305,8 +305,8 @@ mod tests {
         let fell = fell.iter().map(|share| (Change::Fell, *share));
         let unknown = unknown.iter().map(|share| (Change::Unknown, *share));
         for (now, (change, share)) in (1_u32..).zip(fell.chain(unknown)) {
-            let nobody = Explanation::Unexplained;
-            episode.add(&of(change), &nobody, loss(share), f64::from(now));
+            let (queues, loss) = (of(change), loss(share));
+            episode.add(&queues, &Explanation::Unexplained, loss, f64::from(now));
         }
         episode
     }

@@ -1,8 +1,3 @@
-#![expect(
-    clippy::significant_drop_tightening,
-    reason = "a store lives to the end of its test"
-)]
-
 use std::sync::Arc;
 
 use echo_core::clock::ManualClock;
@@ -230,17 +225,22 @@ async fn an_empty_window_is_not_reported_as_a_healthy_cluster() {
     assert!(note.contains("fleet-agent run --cluster NAME"), "{note}");
 }
 
-#[tokio::test]
-async fn a_window_that_starts_before_the_retention_has_a_note() {
-    let store = Arc::new(DuckDbStore::scratch());
+/// Stores two batches, deletes the first, and returns the note about both.
+async fn note_after_deletion(store: &Arc<DuckDbStore>) -> (ToolContext, String) {
     store.append(batch(0..4, 0..=295)).await.unwrap();
     store.append(batch(0..4, 300..=595)).await.unwrap();
-    let context = context_over(Arc::<DuckDbStore>::clone(&store));
+    let context = context_over(Arc::<DuckDbStore>::clone(store));
     let covered = run_tool(&context, None, "now-10m", "now").await;
     assert_eq!(covered.data_quality.note, None);
     store.drop_before(at(300)).await;
     let answer = run_tool(&context, None, "now-10m", "now").await;
-    let note = answer.data_quality.note.unwrap();
+    (context, answer.data_quality.note.unwrap())
+}
+
+#[tokio::test]
+async fn a_window_that_starts_before_the_retention_has_a_note() {
+    let store = Arc::new(DuckDbStore::scratch());
+    let (context, note) = note_after_deletion(&store).await;
     assert!(note.contains("deleted by retention"), "{note}");
     let later = run_tool(&context, None, "now-4m", "now").await;
     assert!(
@@ -262,14 +262,7 @@ async fn a_note_about_deleted_events_names_the_lake_that_has_them() {
     };
     let clock = Arc::new(ManualClock::at(at(600)));
     let store = Arc::new(DuckDbStore::open(&config, clock).unwrap());
-    store.append(batch(0..4, 0..=295)).await.unwrap();
-    store.append(batch(0..4, 300..=595)).await.unwrap();
-    let context = context_over(Arc::<DuckDbStore>::clone(&store));
-    let covered = run_tool(&context, None, "now-10m", "now").await;
-    assert_eq!(covered.data_quality.note, None);
-    store.drop_before(at(300)).await;
-    let answer = run_tool(&context, None, "now-10m", "now").await;
-    let note = answer.data_quality.note.unwrap();
+    let (context, note) = note_after_deletion(&store).await;
     assert!(note.ends_with("started with --read-only"), "{note}");
     let everything = FindOutlierNodes {
         window: Some("all".parse().unwrap()),

@@ -27,7 +27,8 @@ pub(in crate::duckdb) fn processes(query: &ProcessQuery) -> Query {
         )
 }
 
-/// Calls per process and function. Sums saturate at the maximum of 64 bits with a sign. With the durations of all periods one after another.
+/// Calls per process and function, with the durations of all periods one after another. Sums saturate at
+/// the largest signed number of 64 bits.
 pub(in crate::duckdb) fn calls(query: &ProcessQuery) -> Query {
     let found = Query::new(
         "SELECT cluster_id, node_id, job, rank, pid, max(process) AS process, function,
