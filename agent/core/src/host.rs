@@ -1,6 +1,7 @@
 //! State of one host as seen by its agent: processes, clock, and batches in order. Pure.
 
 mod clock;
+mod flushing;
 mod late;
 mod progress_reports;
 mod resources;
@@ -17,6 +18,7 @@ use crate::batch::{
 use crate::event::{Call, Event, Exit, Labels, Process, Started};
 use crate::explain::Explainer;
 pub use crate::host::clock::WallClock;
+use crate::host::flushing::Flushing;
 pub use crate::host::late::LateProcess;
 use crate::host::resources::job_name;
 use crate::host::self_verdicts::SelfVerdicts;
@@ -59,8 +61,7 @@ impl Identity {
 pub struct Host {
     identity: Identity,
     clock: WallClock,
-    flush_every_ns: u64,
-    flushed_ns: u64,
+    flushing: Flushing,
     rule: BlockRule,
     pipelines: BTreeMap<u32, Pipeline>,
     labels: BTreeMap<u32, Labels>,
@@ -87,8 +88,7 @@ impl Host {
                 origin_ns: 0,
                 unix_ns: 0,
             },
-            flush_every_ns,
-            flushed_ns: 0,
+            flushing: Flushing::new(flush_every_ns),
             rule: BlockRule::default(),
             pipelines: BTreeMap::new(),
             labels: BTreeMap::new(),
@@ -112,7 +112,8 @@ impl Host {
     pub fn trace(&mut self, processes: &[Process], clock: WallClock, rule: BlockRule) {
         (self.clock, self.rule) = (clock, rule);
         self.labels.clear();
-        (self.flushed_ns, self.now_ns) = (clock.origin_ns, clock.origin_ns);
+        self.flushing.flushed(clock.origin_ns);
+        self.now_ns = clock.origin_ns;
         self.pipelines = processes
             .iter()
             .map(|process| (process.pid, Pipeline::new(*process, rule)))
@@ -194,11 +195,9 @@ impl Host {
         }
     }
 
-    /// Updates which processes are stopped by a signal or a debugger.
-    pub fn set_stopped(&mut self, is_stopped: impl Fn(u32) -> bool) {
-        for (pid, pipeline) in &mut self.pipelines {
-            pipeline.set_stopped(is_stopped(*pid));
-        }
+    /// Records how many closed batches wait to be sent: the next ones are closed later, and are larger.
+    pub fn set_waiting_batches(&mut self, batches: u64) {
+        self.flushing.set_waiting(batches);
     }
 
     /// Reports the progress of every process if due and returns a batch if one is due.
@@ -219,8 +218,8 @@ impl Host {
             self.collect(pid);
         }
         self.explain(now_ns);
-        if self.has_still_process(now_ns) {
-            self.flushed_ns = now_ns;
+        if self.flushing.is_idle() && self.has_still_process(now_ns) {
+            self.flushing.flushed(now_ns);
             return Some(self.batch());
         }
         self.batch_if_due(now_ns)
@@ -266,9 +265,9 @@ impl Host {
 
     fn batch_if_due(&mut self, now_ns: u64) -> Option<Batch> {
         let n_points: usize = self.pending.values().map(Vec::len).sum();
-        let is_due = now_ns.saturating_sub(self.flushed_ns) >= self.flush_every_ns;
+        let is_due = self.flushing.is_due(now_ns);
         if is_due {
-            self.flushed_ns = now_ns;
+            self.flushing.flushed(now_ns);
         }
         (n_points >= BATCH_POINTS || (is_due && self.has_pending())).then(|| self.batch())
     }

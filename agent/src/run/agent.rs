@@ -200,6 +200,8 @@ impl Agent {
 
     /// Does what is due at `now_ns`, independent of events.
     async fn tick(&mut self, now_ns: u64) {
+        self.host
+            .set_waiting_batches(self.outbox.n_waiting() as u64);
         if now_ns.saturating_sub(self.clock.origin_ns) >= CLOCK_INTERVAL_NS {
             self.clock = wall_clock();
             self.host.set_clock(self.clock);

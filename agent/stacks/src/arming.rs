@@ -13,7 +13,8 @@ use crate::short_calls::read_short_calls;
 /// Interval at which armed processes are to be sampled.
 pub const INTERVAL: Duration = Duration::from_millis(40);
 /// A process is sampled less often if that takes long: the pause after a sample is this many times
-/// its CPU time, which leaves 2.5 % of a core per process while it is armed.
+/// its CPU time, which leaves 2.5 % of a core per process while it is armed. Of the last two samples the
+/// cheaper one counts, since the first read of a library's names takes long and is not repeated.
 const PAUSE: u64 = 40;
 /// Default time for which an armed process is sampled.
 const ARMED_FOR: Duration = Duration::from_secs(10);
@@ -78,13 +79,21 @@ pub struct Arming {
     armed: BTreeMap<u32, Armed>,
     begun_ns: BTreeMap<u32, u64>,
     /// Requests that came less than a minute after the process was armed, or when the budget was spent.
-    postponed: BTreeMap<u32, Target>,
+    postponed: BTreeMap<u32, Postponed>,
+}
+
+#[derive(Debug)]
+struct Postponed {
+    target: Target,
+    due_ns: u64,
 }
 
 #[derive(Debug)]
 struct Armed {
     sampler: Sampler,
     makes_graphs: bool,
+    /// CPU time of the last sample, nanoseconds.
+    spent_ns: u64,
     due_ns: u64,
     until_ns: u64,
     report_ns: u64,
@@ -114,35 +123,35 @@ impl Arming {
         if !self.armed.is_empty() {
             return Some(INTERVAL);
         }
-        let begun = self.postponed.keys().map(|pid| self.begun_ns.get(pid));
-        let due_ns =
-            begun.map(|begun_ns| begun_ns.map_or(now_ns, |ns| ns.saturating_add(WINDOW_NS)));
+        let due_ns = self.postponed.values().map(|postponed| postponed.due_ns);
         let next_ns = due_ns.min()?;
         Some(Duration::from_nanos(next_ns.saturating_sub(now_ns)))
     }
 
-    /// Arms a process at `now_ns`. If it was armed less than a minute ago, or the budget is spent, it is
-    /// armed when the minute is over: the next request may be an hour away.
+    /// Arms a process at `now_ns`. If it was armed less than a minute ago, or the CPU time of this minute is
+    /// spent, it is armed when that minute is over: the next request may be an hour away.
     pub fn arm(&mut self, target: Target, now_ns: u64) -> Option<Report> {
         let pid = target.pid;
         self.begun_ns
             .retain(|_, begun_ns| now_ns.saturating_sub(*begun_ns) < WINDOW_NS);
-        if self.begun_ns.contains_key(&pid) {
-            self.postponed.insert(pid, target);
+        if let Some(begun_ns) = self.begun_ns.get(&pid) {
+            let due_ns = begun_ns.saturating_add(WINDOW_NS);
+            self.postponed.insert(pid, Postponed { target, due_ns });
             return None;
         }
-        self.postponed.remove(&pid);
-        self.begun_ns.insert(pid, now_ns);
+        let earlier = self.postponed.remove(&pid);
         if !self.budget.is_left(now_ns) {
-            if self.budget.is_ever_left() {
-                self.postponed.insert(pid, target);
+            if let Some(due_ns) = self.budget.left_from_ns() {
+                self.postponed.insert(pid, Postponed { target, due_ns });
             }
-            return Some(Report::Disarmed {
+            // It is reported once per request that is kept.
+            return earlier.is_none().then_some(Report::Disarmed {
                 pid,
                 reason: Reason::Budget,
                 counts: Counts::default(),
             });
         }
+        self.begun_ns.insert(pid, now_ns);
         let armed_ns = u64::try_from(self.armed_for.as_nanos()).unwrap_or(u64::MAX);
         let before_ns = cpu_ns();
         let opened = Sampler::open(pid, &target.tids);
@@ -153,6 +162,7 @@ impl Arming {
                 let armed = Armed {
                     sampler,
                     makes_graphs: target.makes_graphs,
+                    spent_ns: 0,
                     due_ns: now_ns,
                     until_ns: now_ns.saturating_add(armed_ns),
                     report_ns: now_ns.saturating_add(REPORT_NS),
@@ -187,7 +197,9 @@ impl Arming {
             let failed = armed.sampler.sample(now_ns, probes).err();
             let spent_ns = cpu_ns().saturating_sub(before_ns);
             budget.charge(spent_ns);
-            armed.due_ns = now_ns.saturating_add(spent_ns.saturating_mul(PAUSE));
+            let usual_ns = armed.spent_ns.min(spent_ns);
+            armed.spent_ns = spent_ns;
+            armed.due_ns = now_ns.saturating_add(usual_ns.saturating_mul(PAUSE));
             let end = match failed {
                 Some(error) => Some(Reason::Failed(error.to_string())),
                 None if now_ns >= armed.until_ns => Some(Reason::Done),
@@ -212,14 +224,10 @@ impl Arming {
 
     /// Arms the processes whose minute is over.
     fn arm_postponed(&mut self, now_ns: u64) -> Vec<Report> {
-        let begun_ns = &self.begun_ns;
-        let is_over = |pid: &u32, _: &mut Target| {
-            let begun_ns = begun_ns.get(pid).copied().unwrap_or_default();
-            now_ns.saturating_sub(begun_ns) >= WINDOW_NS
-        };
-        let due: Vec<_> = self.postponed.extract_if(.., is_over).collect();
+        let is_due = |_: &u32, postponed: &mut Postponed| now_ns >= postponed.due_ns;
+        let due: Vec<_> = self.postponed.extract_if(.., is_due).collect();
         due.into_iter()
-            .filter_map(|(_, target)| self.arm(target, now_ns))
+            .filter_map(|(_, Postponed { target, .. })| self.arm(target, now_ns))
             .collect()
     }
 }

@@ -35,9 +35,9 @@ impl Budget {
         self.spent_ns < self.limit_ns
     }
 
-    /// Returns whether anything is left in some window.
-    pub const fn is_ever_left(&self) -> bool {
-        self.limit_ns > 0
+    /// Returns the time from which a spent budget is full again; `None` if there is none at all.
+    pub fn left_from_ns(&self) -> Option<u64> {
+        (self.limit_ns > 0).then(|| self.from_ns.saturating_add(WINDOW_NS))
     }
 
     /// Adds CPU time that was used.
@@ -59,12 +59,16 @@ mod tests {
         assert!(budget.is_left(start_ns + 1));
         budget.charge(1_000_000);
         assert!(!budget.is_left(start_ns + WINDOW_NS - 1));
+        assert_eq!(budget.left_from_ns(), Some(start_ns + WINDOW_NS));
         assert!(budget.is_left(start_ns + WINDOW_NS));
     }
 
     #[test]
     fn a_budget_of_nothing_is_never_left() {
-        assert!(!Budget::new(0.0).is_left(1));
-        assert!(!Budget::new(-1.0).is_left(1));
+        for fraction in [0.0, -1.0] {
+            let mut budget = Budget::new(fraction);
+            assert!(!budget.is_left(1));
+            assert_eq!(budget.left_from_ns(), None);
+        }
     }
 }

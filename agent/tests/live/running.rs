@@ -2,10 +2,11 @@
 
 pub(crate) mod output;
 
-use std::io::{Read, Write};
+use std::io::{Read, Write, stderr};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::task::Poll;
+use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -169,5 +170,12 @@ impl Drop for Running {
         // Only an agent left by a failed test still runs.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
+        if thread::panicking() {
+            let mut log_text = "The rest of the agent's log:\n".to_owned();
+            while let Poll::Ready(Some(line)) = self.log.next() {
+                log_text += &line;
+            }
+            let _shown = stderr().write_all(log_text.as_bytes());
+        }
     }
 }

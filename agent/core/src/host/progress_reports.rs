@@ -24,6 +24,13 @@ impl Host {
         pipelines.filter_map(move |(pid, pipeline)| Some((*pid, pipeline.still_ns(now_ns)?)))
     }
 
+    /// Updates which processes are stopped by a signal or a debugger.
+    pub fn set_stopped(&mut self, is_stopped: impl Fn(u32) -> bool) {
+        for (pid, pipeline) in &mut self.pipelines {
+            pipeline.set_stopped(is_stopped(*pid));
+        }
+    }
+
     /// Records how many operations the GPU of a process has begun and not ended, as read since `read_ns`; `None`
     /// if that is unknown.
     pub fn set_running(&mut self, pid: u32, running: Option<u64>, read_ns: u64) {

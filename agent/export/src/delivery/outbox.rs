@@ -131,6 +131,12 @@ impl Outbox {
         !has_ended
     }
 
+    /// Number of queued batches, without the one that is being sent.
+    pub fn n_waiting(&self) -> usize {
+        let capacity = self.sender.max_capacity();
+        capacity.saturating_sub(self.sender.capacity())
+    }
+
     /// Queues verdicts, or drops and counts them when the queue is full: verdicts never delay
     /// points.
     pub fn send_verdicts(&mut self, batch: VerdictBatch) {

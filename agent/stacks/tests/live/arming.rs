@@ -94,7 +94,9 @@ fn a_spent_budget_disarms_and_is_reported() {
         reasons(&refused.into_iter().collect::<Vec<_>>()),
         [Reason::Budget]
     );
-    let begun = arming.sample(62 * SECOND, &Unprobed);
+    assert_eq!(arming.arm(target(&other), 30 * SECOND), None);
+    assert_eq!(arming.pause(30 * SECOND), Some(Duration::from_secs(30)));
+    let begun = arming.sample(60 * SECOND, &Unprobed);
     assert!(
         matches!(begun.first(), Some(Report::Armed { .. })),
         "{begun:?}"
