@@ -360,7 +360,13 @@ fn without_outlier(report: &Report) -> String {
     match (report.cause(), report.late.len()) {
         (Some(one), 1) => format!("rank {}, by its arrivals alone: {why}", one.rank),
         (Some(one), _) => format!("rank {}, by its arrivals and its computation: {why}", one.rank),
-        (None, 0) => "no rank is named: no lag reaches the limits of the detector".to_owned(),
+        (None, 0) => match report.waiting.as_ref().and_then(|waiting| waiting.by_turns.as_ref()) {
+            Some(turns) => format!(
+                "no rank is named: {} ranks arrive last by turns, at {} operations: uneven work, such as batches of different sizes",
+                turns.n_ranks, turns.n_ops
+            ),
+            None => "no rank is named: no lag reaches the limits of the detector".to_owned(),
+        },
         (None, _) => "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
             .to_owned(),
     }

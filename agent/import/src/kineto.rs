@@ -6,9 +6,9 @@
 //! trace that is not JSON, or has values of other types.
 
 mod damaged;
+mod marks;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use fleet_agent_core::event::Op;
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::flight_recorder::parse_ranks;
 use crate::kernel::{KernelKind, short_name};
+use crate::kineto::marks::{Marks, Place};
 use crate::rank_name::named_rank;
 use crate::trace::{Collective, RankTrace, parse_op};
 
@@ -38,23 +39,20 @@ pub fn read(bytes: &[u8], file_name: &str) -> Result<RankTrace, serde_json::Erro
 #[derive(Default)]
 struct Events {
     trace: RankTrace,
-    /// Start, end and operation of the spans that the framework marked.
-    marked: BTreeMap<Stream, Vec<(u64, u64, Op)>>,
+    marks: Marks,
     unknown: Vec<UnknownKernel>,
 }
 
 /// Kernel whose name does not tell its operation.
 struct UnknownKernel {
-    stream: Stream,
+    stream: Place,
     kind: KernelKind,
     /// Its name, if its kind is unclear.
     name: Option<String>,
     kernel: Collective,
     ranks: Option<Vec<u32>>,
+    correlation: Option<i64>,
 }
-
-/// Device and stream, as an event names them.
-type Stream = (String, String);
 
 struct TopLevel<'t>(&'t mut Events);
 
@@ -190,18 +188,22 @@ struct Args<'a> {
     seq: Option<i64>,
     #[serde(default)]
     stream: Option<Value>,
+    #[serde(default)]
+    correlation: Option<i64>,
 }
 
 impl Events {
-    /// Adds the event if it is a kernel, a step or a marked operation.
+    /// Adds the event if it is a kernel or its launch, a step or a marked operation.
     fn add(&mut self, event: TraceEvent<'_>) {
         if event.ph != "X" {
             return;
         }
         if event.cat == "user_annotation" && event.name.starts_with("ProfilerStep") {
             self.trace.n_steps += 1;
-        } else if event.cat == "gpu_user_annotation" {
+        } else if matches!(&*event.cat, "gpu_user_annotation" | "user_annotation") {
             self.add_marked(&event);
+        } else if matches!(&*event.cat, "cuda_runtime" | "cuda_driver") {
+            self.add_launch(&event);
         } else if event.cat.eq_ignore_ascii_case("kernel") {
             self.add_kernel(event);
         }
@@ -210,9 +212,17 @@ impl Events {
     /// Keeps a span such as `nccl:all_to_all`, which the framework put over its kernels.
     fn add_marked(&mut self, event: &TraceEvent<'_>) {
         if let Some(op) = event.name.strip_prefix("nccl:").and_then(parse_op) {
-            let (start, duration) = (nanos(event.ts), nanos(event.dur));
-            let marked = self.marked.entry(event.stream()).or_default();
-            marked.push((start, start.saturating_add(duration), op));
+            let start_ns = nanos(event.ts);
+            let end_ns = start_ns.saturating_add(nanos(event.dur));
+            self.marks.add_span(event.place(), (start_ns, end_ns), op);
+        }
+    }
+
+    fn add_launch(&mut self, event: &TraceEvent<'_>) {
+        let correlation = event.args.as_ref().and_then(|args| args.correlation);
+        if let Some(correlation) = correlation.filter(|_| event.name.contains("Launch")) {
+            let start_ns = nanos(event.ts);
+            self.marks.add_launch(correlation, event.place(), start_ns);
         }
     }
 
@@ -224,7 +234,7 @@ impl Events {
             *busy_ns = busy_ns.saturating_add(duration_ns);
             return;
         }
-        let stream = event.stream();
+        let stream = event.place();
         let name = (kind == KernelKind::Unclear).then(|| short_name(&event.name).to_owned());
         let args = event.args.unwrap_or_default();
         let by_framework = args.collective.as_deref().map(parse_op);
@@ -254,6 +264,7 @@ impl Events {
                 name,
                 kernel,
                 ranks,
+                correlation: args.correlation,
             }),
         }
     }
@@ -274,15 +285,14 @@ impl Events {
 
     /// Returns the trace, with the operations of kernels whose names do not tell them.
     fn finish(mut self) -> RankTrace {
-        for marked in self.marked.values_mut() {
-            marked.sort_unstable_by_key(|(start, ..)| *start);
-        }
-        let marked = std::mem::take(&mut self.marked);
+        self.marks.sort();
         let unknown = std::mem::take(&mut self.unknown);
         let has_unknown = !unknown.is_empty();
         for one in unknown {
-            let marked = marked.get(&one.stream).map_or(&[][..], Vec::as_slice);
-            let op = match (op_over(marked, &one.kernel), one.kind) {
+            let start_ns = one.kernel.start_ns.unwrap_or(0);
+            let middle_ns = start_ns.saturating_add(one.kernel.duration_ns / 2);
+            let marked = self.marks.op(&one.stream, middle_ns, one.correlation);
+            let op = match (marked, one.kind) {
                 (Some(op), _) => op,
                 (None, KernelKind::Generic) => self.trace.assumed_op(),
                 (None, _) => {
@@ -303,17 +313,9 @@ impl Events {
 }
 
 impl TraceEvent<'_> {
-    fn stream(&self) -> Stream {
+    fn place(&self) -> Place {
         (self.pid.to_string(), self.tid.to_string())
     }
-}
-
-/// Operation of the last span that begins before the middle of a kernel, if it ends after that.
-fn op_over(marked: &[(u64, u64, Op)], kernel: &Collective) -> Option<Op> {
-    let middle = kernel.start_ns?.saturating_add(kernel.duration_ns / 2);
-    let n_before = marked.partition_point(|(start, ..)| *start <= middle);
-    let (_, end, op) = marked.get(n_before.checked_sub(1)?)?;
-    (*end >= middle).then_some(*op)
 }
 
 /// Converts microseconds; what is not a time becomes 0.
@@ -363,6 +365,31 @@ mod tests {
             r#"{"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce_Sum_u8(x)","ts":1,"dur":3,"args":{"Collective name":"barrier"}}"#,
         );
         assert_eq!((read.collectives.len(), read.n_transfers), (1, 0));
+    }
+
+    #[test]
+    fn transfers_that_an_all_to_all_launched_are_one() {
+        let kernel = |correlation: u32| {
+            format!(
+                r#"{{"ph":"X","cat":"kernel","name":"ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)","pid":0,"tid":7,"ts":90,"dur":3,"args":{{"correlation":{correlation}}}}}"#
+            )
+        };
+        let launch = |correlation: u32, us: u32| {
+            format!(
+                r#"{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":50,"tid":51,"ts":{us},"dur":1,"args":{{"correlation":{correlation}}}}}"#
+            )
+        };
+        let span = r#"{"ph":"X","cat":"user_annotation","name":"nccl:all_to_all","pid":50,"tid":51,"ts":10,"dur":5}"#;
+        let events = [
+            kernel(1),
+            kernel(2),
+            launch(1, 12),
+            launch(2, 16),
+            span.to_owned(),
+        ];
+        let read = trace(&events.join(","));
+        assert_eq!((read.collectives.len(), read.n_transfers), (1, 1));
+        assert_eq!(read.collectives.first().unwrap().op, Op::AllToAll);
     }
 
     #[test]

@@ -21,6 +21,17 @@ pub struct Waiting {
     /// Share of the traced time of its ranks; `None` if the format has no times. Operations side by side
     /// count each.
     pub share: Option<f64>,
+    /// Ranks that arrive last by turns, if none does so at most operations.
+    pub by_turns: Option<ByTurns>,
+}
+
+/// Ranks that arrive last by turns, as with work that is uneven from step to step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByTurns {
+    /// Number of ranks that arrive clearly after all others at some operation.
+    pub n_ranks: usize,
+    /// Number of these operations.
+    pub n_ops: usize,
 }
 
 /// Ranks that arrive together, after the others of their group.
@@ -62,7 +73,33 @@ fn of_group(group: &MatchedGroup<'_>) -> Waiting {
         group: group.name.to_owned(),
         gpu_s,
         share: traced_ms.map(|traced_ms| gpu_s * 1e3 / traced_ms),
+        by_turns: by_turns(group),
     }
+}
+
+/// Returns the ranks that arrive last by turns: at least three, each at no more than half of the operations.
+fn by_turns(group: &MatchedGroup<'_>) -> Option<ByTurns> {
+    let mut n_last = vec![0; group.ranks.len()];
+    for last in group.ops.iter().filter_map(|(_, ops)| clearly_last(ops)) {
+        if let Some(n_last) = n_last.get_mut(last) {
+            *n_last += 1;
+        }
+    }
+    let n_ops: usize = n_last.iter().sum();
+    let n_ranks = n_last.iter().filter(|n_last| **n_last > 0).count();
+    let most = n_last.iter().max().copied().unwrap_or(0);
+    (n_ops >= MIN_OPS && n_ranks > 2 && most * 2 <= n_ops).then_some(ByTurns { n_ranks, n_ops })
+}
+
+/// Returns which rank of an operation arrives last, if all others wait for a good part of it.
+#[expect(clippy::cast_precision_loss, reason = "a duration")]
+fn clearly_last(ops: &[&Collective]) -> Option<usize> {
+    let waits = waits_ms(ops);
+    let (last, _) = waits.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
+    let mut others = waits.iter().zip(ops).enumerate();
+    others
+        .all(|(at, (wait_ms, op))| at == last || *wait_ms > CLEARLY * op.duration_ns as f64 / 1e6)
+        .then_some(last)
 }
 
 /// Returns the ranks that arrive last together, in the group in which their lag is largest.
@@ -194,6 +231,23 @@ mod tests {
     fn ranks_that_are_late_by_turns_are_not_late_together() {
         let by_turns = |rank: u32, seq: u64| if seq % 8 == u64::from(rank) { 5 } else { 45 };
         assert_eq!(late(by_turns), None);
+    }
+
+    #[test]
+    fn ranks_that_are_late_by_turns_are_counted_and_one_that_is_late_mostly_is_not() {
+        let turns = |ms: &dyn Fn(u32, u64) -> u64| waiting(&matched(&traces(ms))).unwrap().by_turns;
+        let by_turns = |rank: u32, seq: u64| if seq % 8 == u64::from(rank) { 5 } else { 45 };
+        let all = ByTurns {
+            n_ranks: 8,
+            n_ops: 60,
+        };
+        assert_eq!(turns(&by_turns), Some(all));
+        let mostly_one = |rank: u32, seq: u64| {
+            let late = if seq.is_multiple_of(3) { seq % 8 } else { 2 };
+            if late == u64::from(rank) { 5 } else { 45 }
+        };
+        assert_eq!(turns(&mostly_one), None);
+        assert_eq!(turns(&|rank, _| 40 + u64::from(rank)), None);
     }
 
     #[test]

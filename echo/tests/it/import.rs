@@ -138,7 +138,8 @@ fn ranks_that_are_late_together_and_a_rank_that_pauses_are_named_with_what_the_o
         "{pauses}"
     );
     let by_turns = printed(|rank, step| step % 4 != rank);
-    assert!(by_turns.contains("verdict  no rank is named"), "{by_turns}");
+    let verdict = "verdict  no rank is named: 4 ranks arrive last by turns, at 80 operations";
+    assert!(by_turns.contains(verdict), "{by_turns}");
     assert!(
         by_turns.contains("the ranks waited 1.92 GPU-seconds for one another"),
         "{by_turns}"

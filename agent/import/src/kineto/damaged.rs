@@ -251,6 +251,7 @@ fn arguments(fields: &Value) -> Args<'static> {
         elements: number("In msg nelems").and_then(whole_number),
         seq: number("Seq").and_then(whole_number),
         stream: fields.get("stream").cloned(),
+        correlation: number("correlation").and_then(whole_number),
     }
 }
 
