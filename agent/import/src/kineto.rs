@@ -289,8 +289,8 @@ impl Events {
         let unknown = std::mem::take(&mut self.unknown);
         let has_unknown = !unknown.is_empty();
         for one in unknown {
-            let start_ns = one.kernel.start_ns.unwrap_or(0);
-            let middle_ns = start_ns.saturating_add(one.kernel.duration_ns / 2);
+            let half_ns = one.kernel.duration_ns / 2;
+            let middle_ns = one.kernel.start_ns.unwrap_or(0).saturating_add(half_ns);
             let marked = self.marks.op(&one.stream, middle_ns, one.correlation);
             let op = match (marked, one.kind) {
                 (Some(op), _) => op,
@@ -380,14 +380,8 @@ mod tests {
             )
         };
         let span = r#"{"ph":"X","cat":"user_annotation","name":"nccl:all_to_all","pid":50,"tid":51,"ts":10,"dur":5}"#;
-        let events = [
-            kernel(1),
-            kernel(2),
-            launch(1, 12),
-            launch(2, 16),
-            span.to_owned(),
-        ];
-        let read = trace(&events.join(","));
+        let events = [kernel(1), kernel(2), launch(1, 12), launch(2, 16)].join(",");
+        let read = trace(&format!("{events},{span}"));
         assert_eq!((read.collectives.len(), read.n_transfers), (1, 1));
         assert_eq!(read.collectives.first().unwrap().op, Op::AllToAll);
     }
