@@ -3,7 +3,7 @@
 
     python3 testdata/thirdparty/real_files.py FOLDER --agent target/release/fleet-agent
 
-clones into FOLDER what is missing there, about 600 MB. With --print the table is printed instead.
+clones into FOLDER what is missing there, about 200 MB. With --print the table is printed instead.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def cloned(folder, repository, commit):
         clone.mkdir(parents=True)
         git(clone, "init", "--quiet", "--bare")
         git(clone, "fetch", "--quiet", "--depth", "1", f"https://github.com/{repository}", commit)
-    return clone / "repo" if (clone / "repo").exists() else clone
+    return clone
 
 
 def is_read(name):
