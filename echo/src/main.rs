@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use echo_core::clock::SystemClock;
 use echo_core::error::chain;
+use echo_store::duckdb::sql::worker as sql_worker;
 use fleet_echo::app::App;
 use fleet_echo::app::read_only::ReadOnlyApp;
 use fleet_echo::cli::actions::ActionsArgs;
@@ -135,6 +136,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if sql_worker::is_requested() {
+        return sql_worker::run();
+    }
     let matches = context::matches(command_line, env::args_os());
     let line = match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => line,
@@ -177,15 +181,19 @@ fn is_assert() -> bool {
 /// Runs `assert` and returns its exit code.
 fn run_assert(args: &AssertArgs, log: &LogArgs) -> u8 {
     let filter = log.filter.as_deref().unwrap_or("warn");
-    let logging = match log.format {
-        LogFormat::Text => telemetry::log_text(filter),
-        LogFormat::Json => telemetry::log_json(filter),
-    };
-    if let Err(error) = logging {
+    if let Err(error) = start_log(log, filter) {
         let _broken_pipe = writeln!(io::stderr(), "fleet-echo: {}", chain(&error));
         return gate::USAGE;
     }
     gate::run(args, &mut io::stdout(), &mut io::stderr())
+}
+
+/// Logs to standard error from now on.
+fn start_log(log: &LogArgs, filter: &str) -> Result<(), telemetry::LogError> {
+    match log.format {
+        LogFormat::Text => telemetry::log_text(filter),
+        LogFormat::Json => telemetry::log_json(filter),
+    }
 }
 
 /// Restricts new files to the account that Echo runs as: the database engine creates files with the
@@ -219,19 +227,10 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         _ => "warn",
     };
     let filter = line.log.filter.as_deref().unwrap_or(default);
-    match line.log.format {
-        LogFormat::Text => telemetry::log_text(filter)?,
-        LogFormat::Json => telemetry::log_json(filter)?,
-    }
+    start_log(&line.log, filter)?;
     let mut out = io::stdout();
     match line.command {
-        Command::Serve(args) => {
-            let runtime = runtime()?;
-            let served = runtime.block_on(serve(&args, &mut out));
-            // Waiting for threads here could wait for a SQL statement that does not stop.
-            runtime.shutdown_background();
-            served
-        }
+        Command::Serve(args) => until_done(serve(&args, &mut out))?,
         Command::Import(args) => Ok(runtime()?.block_on(import::run(&args, &mut out))?),
         Command::Open(args) => run_open(&args, &mut out),
         Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
@@ -288,26 +287,25 @@ fn serve_and_export(args: &ServeArgs, endpoint: &str, log: &LogArgs) -> Result<(
 
 /// Runs the MCP proxy between standard input and output and a running instance.
 fn run_mcp(args: &McpArgs) -> Result<(), Failure> {
-    let runtime = runtime()?;
-    let input = tokio::io::BufReader::new(tokio::io::stdin());
-    let result = runtime.block_on(cli::mcp::run(args, input, tokio::io::stdout()));
-    // A read of standard input cannot be cancelled, so dropping the runtime would wait for the next
-    // write or for EOF.
-    runtime.shutdown_background();
-    Ok(result?)
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    let input = tokio::io::BufReader::new(input);
+    Ok(until_done(cli::mcp::run(args, input, output))??)
 }
 
 /// Opens recordings. In a session standard output belongs to its messages.
 fn run_open(args: &OpenArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let mut stderr = io::stderr();
+    let out = if args.mcp { &mut stderr } else { out };
+    Ok(until_done(open::run(args, out))??)
+}
+
+/// Runs to the end, without waiting for threads: a read of standard input cannot be cancelled, so that dropping the
+/// runtime would wait for the next write or for EOF.
+fn until_done<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = runtime()?;
-    let result = if args.mcp {
-        runtime.block_on(open::run(args, &mut io::stderr()))
-    } else {
-        runtime.block_on(open::run(args, out))
-    };
-    // As in `run_mcp`.
+    let result = runtime.block_on(work);
     runtime.shutdown_background();
-    Ok(result?)
+    Ok(result)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

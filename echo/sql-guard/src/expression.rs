@@ -3,59 +3,56 @@
 use serde_json::Value;
 
 use crate::fields::Fields;
-use crate::functions::{self, Kind};
-use crate::limits::MAX_NAME_PARTS;
-use crate::query::{VisibleNames, Walk};
+use crate::query::Scope;
 use crate::refusal::Refusal;
-use crate::size::{Cost, Size};
-use crate::{casts, constants, patterns, views};
+use crate::{casts, constants, functions};
+/// Maximum number of dot-separated parts of a name.
+const MAX_NAME_PARTS: usize = 4;
+/// Operators besides functions.
+const OPERATORS: [&str; 10] = [
+    "ARRAY_EXTRACT",
+    "ARRAY_SLICE",
+    "COMPARE_IN",
+    "COMPARE_NOT_IN",
+    "GROUPING_FUNCTION",
+    "OPERATOR_COALESCE",
+    "OPERATOR_IS_NOT_NULL",
+    "OPERATOR_IS_NULL",
+    "OPERATOR_NOT",
+    "STRUCT_EXTRACT",
+];
 
-/// Number of nodes that a table in a subquery counts as.
-const TABLE_NODES: u64 = 100;
-
-impl Walk {
-    /// Checks an expression. The tables that its subqueries read are added to `tables`.
-    pub(super) fn expression(
-        &mut self,
-        value: &Value,
-        visible: &VisibleNames<'_>,
-        tables: &mut u64,
-    ) -> Result<Size, Refusal> {
-        self.count()?;
-        let may_collect = self.collected.take_permission();
+impl Scope<'_> {
+    /// Checks an expression; its subqueries can read the tables of this scope.
+    pub(super) fn expression(&self, value: &Value) -> Result<(), Refusal> {
         let mut fields = Fields::new(value, "an expression")?;
         let class = fields.text("class")?;
         fields.ignore(&["alias"])?;
-        let size = match class {
+        match class {
             "CONSTANT" => constants::check(&mut fields)?,
-            "COLUMN_REF" => self.column(&mut fields, visible)?,
-            "POSITIONAL_REFERENCE" => {
-                fields.ignore(&["type", "index"])?;
-                self.collected.check_compared()?;
-                Size::column(visible.columns.bytes, visible.columns.copied)
-            }
-            "STAR" => self.star(&mut fields, visible, tables)?,
-            "FUNCTION" => self.function(&mut fields, may_collect, (visible, tables))?,
-            "WINDOW" => self.window(&mut fields, visible, tables)?,
+            "COLUMN_REF" => column(&mut fields)?,
+            "POSITIONAL_REFERENCE" => fields.ignore(&["type", "index"])?,
+            "STAR" => self.star(&mut fields)?,
+            "FUNCTION" => self.function(&mut fields)?,
+            "WINDOW" => self.window(&mut fields)?,
             "CAST" => {
                 fields.ignore(&["type", "try_cast"])?;
-                let size = self.expression(fields.take("child")?, visible, tables)?;
-                let bytes = casts::check(fields.take("cast_type")?, size.bytes)?;
-                Size::around(&[size]).with_bytes(bytes).made()
+                self.expression(fields.take("child")?)?;
+                casts::check(fields.take("cast_type")?)?;
             }
-            "SUBQUERY" => self.subquery(&mut fields, visible, tables)?,
-            "CASE" => self.case(&mut fields, visible, tables)?,
-            "BETWEEN" => {
-                self.parts(&mut fields, &["input", "lower", "upper"], (visible, tables))?
-            }
-            "COMPARISON" => self.parts(&mut fields, &["left", "right"], (visible, tables))?,
+            "SUBQUERY" => self.subquery(&mut fields)?,
+            "CASE" => self.case(&mut fields)?,
+            "BETWEEN" => self.parts(&mut fields, &["input", "lower", "upper"])?,
+            "COMPARISON" => self.parts(&mut fields, &["left", "right"])?,
             "CONJUNCTION" => {
                 fields.ignore(&["type"])?;
-                let size = self.each(fields.list("children")?, visible, tables)?;
-                size.with_bytes(1)
+                self.expressions(fields.list("children")?)?;
             }
-            "OPERATOR" => self.operator(&mut fields, visible, tables)?,
-            "LAMBDA" => self.arrow(&mut fields, visible, tables)?,
+            "OPERATOR" => {
+                fields.one_of("type", &OPERATORS)?;
+                self.expressions(fields.list("children")?)?;
+            }
+            "LAMBDA" => self.arrow(&mut fields)?,
             "PARAMETER" => {
                 return Err(Refusal::new(
                     "parameters are not supported",
@@ -69,66 +66,38 @@ impl Walk {
                 ));
             }
             other => return Err(Refusal::unknown(other)),
-        };
-        fields.finish()?;
-        size.check("an expression")
-    }
-
-    /// Checks expressions that are parts of one.
-    fn each(
-        &mut self,
-        values: &[Value],
-        visible: &VisibleNames<'_>,
-        tables: &mut u64,
-    ) -> Result<Size, Refusal> {
-        let mut sizes = Vec::with_capacity(values.len());
-        for value in values {
-            sizes.push(self.expression(value, visible, tables)?);
         }
-        Ok(Size::around(&sizes))
+        fields.finish()
     }
 
-    /// Checks expressions in fields, as parts of one whose value is short.
-    fn parts(
-        &mut self,
-        fields: &mut Fields<'_>,
-        names: &[&str],
-        (visible, tables): (&VisibleNames<'_>, &mut u64),
-    ) -> Result<Size, Refusal> {
+    /// Checks each of several expressions.
+    pub(super) fn expressions(&self, values: &[Value]) -> Result<(), Refusal> {
+        values.iter().try_for_each(|value| self.expression(value))
+    }
+
+    /// Checks the expressions in these fields.
+    fn parts(&self, fields: &mut Fields<'_>, names: &[&str]) -> Result<(), Refusal> {
         fields.ignore(&["type"])?;
-        let mut sizes = Vec::with_capacity(names.len());
         for name in names {
-            sizes.push(self.expression(fields.take(name)?, visible, tables)?);
+            self.expression(fields.take(name)?)?;
         }
-        Ok(Size::around(&sizes).with_bytes(1))
+        Ok(())
     }
 
-    fn case(
-        &mut self,
-        fields: &mut Fields<'_>,
-        visible: &VisibleNames<'_>,
-        tables: &mut u64,
-    ) -> Result<Size, Refusal> {
+    fn case(&self, fields: &mut Fields<'_>) -> Result<(), Refusal> {
         fields.ignore(&["type"])?;
-        let mut sizes = Vec::new();
-        for check in fields.list("case_checks")? {
-            let mut check = Fields::new(check, "CASE")?;
+        for branch in fields.list("case_checks")? {
+            let mut branch = Fields::new(branch, "CASE")?;
             for name in ["when_expr", "then_expr"] {
-                sizes.push(self.expression(check.take(name)?, visible, tables)?);
+                self.expression(branch.take(name)?)?;
             }
-            check.finish()?;
+            branch.finish()?;
         }
-        sizes.push(self.expression(fields.take("else_expr")?, visible, tables)?);
-        Ok(Size::around(&sizes).made())
+        self.expression(fields.take("else_expr")?)
     }
 
     /// Checks `attrs->'key'`, which the parser represents as a lambda until it is bound.
-    fn arrow(
-        &mut self,
-        fields: &mut Fields<'_>,
-        visible: &VisibleNames<'_>,
-        tables: &mut u64,
-    ) -> Result<Size, Refusal> {
+    fn arrow(&self, fields: &mut Fields<'_>) -> Result<(), Refusal> {
         fields.ignore(&["type"])?;
         let path = fields.take("expr")?;
         let is_path = path.get("class").is_some_and(|class| class == "CONSTANT");
@@ -138,111 +107,20 @@ impl Walk {
                 "unnest the list and work on its rows",
             ));
         }
-        let document = fields.take("lhs")?;
-        let json = self.expression(document, visible, tables)?;
-        let size = self.expression(path, visible, tables)?;
-        let called = [(document, json), (path, size)];
-        patterns::check("->", Kind::Json, &called)?;
-        self.reads(&called);
-        Ok(Size::around(&[json, size]).made())
+        self.expression(fields.take("lhs")?)?;
+        self.expression(path)
     }
 
-    fn operator(
-        &mut self,
-        fields: &mut Fields<'_>,
-        visible: &VisibleNames<'_>,
-        tables: &mut u64,
-    ) -> Result<Size, Refusal> {
-        let known = [
-            "ARRAY_EXTRACT",
-            "ARRAY_SLICE",
-            "COMPARE_IN",
-            "COMPARE_NOT_IN",
-            "GROUPING_FUNCTION",
-            "OPERATOR_COALESCE",
-            "OPERATOR_IS_NOT_NULL",
-            "OPERATOR_IS_NULL",
-            "OPERATOR_NOT",
-            "STRUCT_EXTRACT",
-        ];
-        let kind = fields.one_of("type", &known)?;
-        let children = fields.list("children")?;
-        if kind == "ARRAY_EXTRACT" {
-            self.collected.permit_item(children);
-        }
-        let size = self.each(children, visible, tables)?;
-        let is_a_part = [
-            "ARRAY_EXTRACT",
-            "ARRAY_SLICE",
-            "OPERATOR_COALESCE",
-            "STRUCT_EXTRACT",
-        ];
-        Ok(if is_a_part.contains(&kind) {
-            size.made()
-        } else {
-            size.with_bytes(1)
-        })
-    }
-
-    fn subquery(
-        &mut self,
-        fields: &mut Fields<'_>,
-        visible: &VisibleNames<'_>,
-        tables: &mut u64,
-    ) -> Result<Size, Refusal> {
-        let kind = fields.one_of("subquery_type", &["SCALAR", "EXISTS", "NOT_EXISTS", "ANY"])?;
+    fn subquery(&self, fields: &mut Fields<'_>) -> Result<(), Refusal> {
+        fields.one_of("subquery_type", &["SCALAR", "EXISTS", "NOT_EXISTS", "ANY"])?;
         fields.ignore(&["type", "comparison_type"])?;
-        let mut size = Size::value(0);
         if let Some(child) = fields.optional("child")? {
-            let child = self.expression(child, visible, tables)?;
-            size = Size::around(&[child]);
+            self.expression(child)?;
         }
-        let before = self.spent;
-        let shape = self.statement(fields.take("subquery")?, visible)?;
-        *tables = tables.saturating_add(shape.tables);
-        // If the value is used again, the subquery is copied with the tables that it reads.
-        let copied = self.spent.less(before).plus(Cost {
-            nodes: shape.tables.saturating_mul(TABLE_NODES),
-            ..Cost::default()
-        });
-        // It is counted with the expression that contains it.
-        self.spent = before;
-        let bytes = if kind == "SCALAR" { shape.bytes } else { 1 };
-        Ok(size.and(copied).with_bytes(bytes))
+        self.statement(fields.take("subquery")?)
     }
 
-    /// Checks a column of FROM or of the select list, or a whole row.
-    fn column(
-        &mut self,
-        fields: &mut Fields<'_>,
-        visible: &VisibleNames<'_>,
-    ) -> Result<Size, Refusal> {
-        let (name, is_bare) = parse_column(fields)?;
-        self.collected.check_name(&name)?;
-        let columns = visible.columns;
-        let own = if is_bare && self.rows.contains(&name) {
-            let bytes = columns.bytes.saturating_mul(columns.columns);
-            Size::column(bytes, columns.all)
-        } else if views::is_long(&name) {
-            Size::column(columns.bytes, columns.copied)
-        } else {
-            Size::column(columns.usual, columns.copied)
-        };
-        let alias = visible.aliases.get(&name);
-        Ok(alias.map_or(own, |alias| Size {
-            cost: alias.cost.max(own.cost),
-            copied: alias.copied.max(own.copied),
-            bytes: alias.bytes.max(own.bytes),
-            columns: 1,
-        }))
-    }
-
-    fn star(
-        &mut self,
-        fields: &mut Fields<'_>,
-        visible: &VisibleNames<'_>,
-        tables: &mut u64,
-    ) -> Result<Size, Refusal> {
+    fn star(&self, fields: &mut Fields<'_>) -> Result<(), Refusal> {
         fields.ignore(&[
             "type",
             "relation_name",
@@ -252,40 +130,25 @@ impl Walk {
             "columns",
         ])?;
         if let Some(chosen) = fields.optional("expr")? {
-            let is_pattern = constants::text(chosen).is_some_and(|text| text.len() < 64);
-            if !is_pattern {
+            if !constants::is_text(chosen) {
                 return Err(Refusal::new(
-                    "COLUMNS requires a short quoted string here",
+                    "COLUMNS requires a quoted string here",
                     "COLUMNS('.*_ms') selects the columns whose names match",
                 ));
             }
-            self.expression(chosen, visible, tables)?;
+            self.expression(chosen)?;
         }
-        // The total cost of all columns is known, but not that of each one.
-        let columns = visible.columns.columns.max(1);
-        let own = Size {
-            cost: Cost {
-                nodes: visible.columns.all.nodes.div_ceil(columns).max(1),
-                ..Cost::default()
-            },
-            ..Size::column(visible.columns.bytes, visible.columns.copied)
-        };
-        let mut sizes = vec![own];
         for replaced in fields.list("replace_list")? {
             let mut replaced = Fields::new(replaced, "REPLACE")?;
             replaced.ignore(&["key"])?;
-            sizes.push(self.expression(replaced.take("value")?, visible, tables)?);
+            self.expression(replaced.take("value")?)?;
             replaced.finish()?;
         }
-        Ok(Size {
-            columns,
-            ..Size::around(&sizes)
-        })
+        Ok(())
     }
 }
-
-/// Returns the lowercase name of a column, and true if it is unqualified.
-fn parse_column(fields: &mut Fields<'_>) -> Result<(String, bool), Refusal> {
+/// Checks a column of FROM or of the select list, or a whole row.
+fn column(fields: &mut Fields<'_>) -> Result<(), Refusal> {
     fields.one_of("type", &["COLUMN_REF"])?;
     let names = fields.list("column_names")?;
     if names.is_empty() || names.len() > MAX_NAME_PARTS {
@@ -302,5 +165,5 @@ fn parse_column(fields: &mut Fields<'_>) -> Result<(String, bool), Refusal> {
             "the views have the names of clusters, nodes and jobs",
         ));
     }
-    Ok((last.to_lowercase(), names.len() == 1))
+    Ok(())
 }

@@ -103,3 +103,13 @@ impl<'a> Fields<'a> {
         }
     }
 }
+
+/// Joins the non-empty parts of a name with dots.
+pub(super) fn path(parts: &[&str]) -> String {
+    let parts: Vec<&str> = parts
+        .iter()
+        .copied()
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(".")
+}

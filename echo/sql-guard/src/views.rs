@@ -80,28 +80,6 @@ pub const PRIVATE: [&str; 15] = [
     "verdict_rows",
 ];
 
-/// Columns whose size is chosen by the sender, or that have one item for each of many ranks.
-const LONG: [&str; 8] = [
-    "attrs",
-    "inputs",
-    "ranks",
-    "summary",
-    "links",
-    "stack",
-    "advice",
-    "durations_ns",
-];
-
-/// Views with such columns.
-const WITH_LONG: [&str; 6] = [
-    "events",
-    "verdicts",
-    "verdict_history",
-    "process_calls",
-    "process_chains",
-    "process_stacks",
-];
-
 /// Prefixes of the engine's own views, and one name without a common prefix.
 const ENGINE_PREFIXES: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
 
@@ -110,16 +88,6 @@ pub fn is_published(name: &str) -> bool {
     PUBLISHED
         .iter()
         .any(|view| view.name.eq_ignore_ascii_case(name))
-}
-
-/// Returns true if this lowercase name is that of a long column of some view.
-pub(super) fn is_long(name: &str) -> bool {
-    LONG.contains(&name)
-}
-
-/// Returns true if a published view has long columns.
-pub(super) fn has_long(name: &str) -> bool {
-    WITH_LONG.iter().any(|view| view.eq_ignore_ascii_case(name))
 }
 
 /// Returns true if the name is that of a private object.

@@ -28,7 +28,7 @@ pub struct BoundArgs {
     pub idle_timeout: Duration,
 
     /// Maximum concurrent queries; others wait up to one second, those of pages up to half of the
-    /// query deadline, and are then rejected with `busy`. SQL queries have a separate limit of two
+    /// query deadline, and are then rejected with `busy`. SQL queries have a separate limit of six
     /// [default: number of cores - 1, at least 2 and at most 8]
     #[arg(long, value_name = "COUNT", env = "FLEET_ECHO_MAX_QUERIES")]
     pub max_queries: Option<NonZeroU32>,

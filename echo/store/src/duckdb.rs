@@ -1,8 +1,8 @@
 //! Store in one `DuckDB` file.
 //!
 //! Invariants: the file is opened once per process, under the lock beside it, and only by the
-//! engine. One thread writes; every other connection is a clone that only reads. Acknowledged
-//! requests are committed.
+//! engine. One thread writes; every other connection is a clone that only reads, and the processes of SQL
+//! statements ([`sql`]) only read. Acknowledged requests are committed.
 
 mod batch_dedup;
 mod batches;
@@ -41,7 +41,7 @@ mod retention;
 mod rows;
 mod shutdown;
 pub mod slices;
-mod sql;
+pub mod sql;
 mod start;
 mod tail_cache;
 #[cfg(any(test, feature = "testing"))]
@@ -102,7 +102,7 @@ pub struct DuckDbStore {
     /// Thread that looks for newer rows of a lake, if they are read.
     _lake: Option<LakeRefresh>,
     readers: ConnectionPool,
-    /// Connections for SQL, with limits of their own.
+    /// SQL, each statement in a process of its own.
     sql: SqlPool,
     /// Connection of the detector, separate so that queries cannot delay it.
     follower: ConnectionPool,
@@ -153,15 +153,14 @@ impl DuckDbStore {
         slices.take()
     }
 
-    /// Commits the queue, checkpoints, waits for running queries and releases the lock. A SQL
-    /// statement that does not stop is abandoned. Later calls return [`StoreError::Closed`].
+    /// Commits the queue, checkpoints, waits for running queries and releases the lock. SQL
+    /// statements are stopped. Later calls return [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
         self.upkeep.stop().await;
-        self.sql.refuse();
+        self.sql.close();
         // Close the writer first, so that acknowledged requests do not depend on how long queries
         // take.
         let written = self.writer.close().await;
-        self.sql.close().await;
         self.readers.close().await;
         self.follower.close().await;
         written
@@ -191,7 +190,6 @@ impl EventStore for DuckDbStore {
             origins_limit: limits.origins as u64,
             clusters: used.clusters as u64,
             clusters_limit: limits.clusters as u64,
-            stuck_statements: self.sql.n_stuck(),
         }
     }
 

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use echo_core::error::{Code, Coded};
 use echo_sql_guard::refusal::Refusal;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::StoreError;
 
 /// SQL query with limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqlQuery {
     /// Statement as received.
     pub text: String,
@@ -22,7 +23,7 @@ pub struct SqlQuery {
 }
 
 /// Result table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqlTable {
     /// Columns.
     pub columns: Vec<SqlColumn>,
@@ -36,7 +37,7 @@ pub struct SqlTable {
 }
 
 /// Limit that truncated a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Truncation {
     /// Maximum number of rows.
     Rows,
@@ -45,7 +46,7 @@ pub enum Truncation {
 }
 
 /// Column of a result table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqlColumn {
     /// Name.
     pub name: String,
@@ -91,7 +92,7 @@ pub enum SqlError {
     #[error("the statement needs more memory than allowed")]
     TooMuchMemory,
     /// The maximum number of statements is running.
-    #[error("{most} statements are running, which is the limit; retry later")]
+    #[error("the limit of {most} concurrent or long statements is reached; retry later")]
     Overloaded {
         /// Maximum number of concurrent statements.
         most: usize,
@@ -102,6 +103,9 @@ pub enum SqlError {
         /// Time limit of the statement.
         deadline: Duration,
     },
+    /// The statement was stopped so that the database file could be written.
+    #[error("the statement was stopped so that the database file could be written; retry it")]
+    Overtaken,
     /// The store failed.
     #[error("the store failed to run the statement")]
     Store(#[from] StoreError),
@@ -112,7 +116,7 @@ impl Coded for SqlError {
         match self {
             Self::Refused(_) | Self::TooMuchMemory => Code::Refused,
             Self::Wrong { .. } => Code::Invalid,
-            Self::Overloaded { .. } => Code::Busy,
+            Self::Overloaded { .. } | Self::Overtaken => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => error.code(),
         }

@@ -27,8 +27,6 @@ pub struct Vitals {
     pub clusters_limit: u64,
     /// Waiting time of the oldest request to the writer; `None` if there are none.
     pub oldest_wait: Option<Duration>,
-    /// SQL statements that were interrupted and have not stopped; each occupies a run slot.
-    pub stuck_statements: u64,
 }
 
 /// Entry limit that an event would exceed.

@@ -132,6 +132,8 @@ const LIBRARY_RULES: Architecture = Architecture {
                 "lake::overview",
                 "serve",
                 "store::duckdb",
+                // The process of a statement exchanges them with its store.
+                "store::sql",
                 "tools",
             ],
         ),

@@ -247,6 +247,9 @@ pub enum ToolError {
         /// Maximum number of concurrent queries.
         limit: u32,
     },
+    /// The query was stopped so that the database file could be written.
+    #[error("the query was stopped so that the database file could be written; retry it")]
+    Overtaken,
     /// The query exceeded its deadline.
     #[error("the query exceeded its deadline of {} s; use a shorter window", deadline.as_secs_f64())]
     Timeout {
@@ -339,7 +342,7 @@ impl Coded for ToolError {
             | Self::UnknownProcess { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { .. } => Code::Refused,
-            Self::Overloaded { .. } => Code::Busy,
+            Self::Overloaded { .. } | Self::Overtaken => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {
                 // The state of the database file is not an error of the query.

@@ -208,6 +208,7 @@ impl From<SqlError> for ToolError {
             SqlError::Overloaded { most } => Self::Overloaded {
                 limit: u32::try_from(most).unwrap_or(u32::MAX),
             },
+            SqlError::Overtaken => Self::Overtaken,
             SqlError::Timeout { deadline } => Self::Timeout { deadline },
             SqlError::Store(error) => Self::Store(error),
         }

@@ -4,6 +4,7 @@
 //! kept small. The engine also uses checkpoints to merge small row groups and to free deleted rows,
 //! and blocks all writes meanwhile: this is left to checkpoints with little to write.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,8 +14,10 @@ use echo_core::spans;
 
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::file_check::FileCheck;
+use crate::duckdb::lock::beside;
 use crate::duckdb::read_gate::ReadGate;
 use crate::duckdb::rows::{partition, schema};
+use crate::duckdb::sql::file_turns::{FileTurns, Urgency};
 use crate::timings::{Timings, timed};
 
 /// Error of the engine when a commit is in progress.
@@ -40,6 +43,20 @@ const RECLAIM_ATTEMPTS: u32 = 24;
 /// Maximum time that queries are held back until those that are running have ended.
 const RECLAIM_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Size of the log above which a checkpoint is urgent, bytes: a statement reads it in a fraction of a second.
+const LONG_LOG_BYTES: u64 = 32 << 20;
+
+/// Outcome of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Written,
+    /// Nothing was committed since the last checkpoint.
+    NotNeeded,
+    /// Statements read the file; the next round tries again.
+    PutOff,
+    Failed,
+}
+
 /// Changes committed since the last checkpoint began.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
@@ -61,6 +78,8 @@ pub(super) struct Checkpoints {
     pub(super) backlog: Arc<Backlog>,
     /// Gate of the queries, closed while deleted rows are freed.
     gate: Arc<ReadGate>,
+    /// Turns at the file, which statements read in other processes.
+    turns: Arc<FileTurns>,
     /// Checks that the file is still there; without it nothing is written.
     pub(super) file_check: FileCheck,
     /// Metrics.
@@ -99,7 +118,7 @@ impl Checkpoints {
     pub(super) fn beside(
         connection: &Connection,
         backlog: Arc<Backlog>,
-        gate: Arc<ReadGate>,
+        (gate, turns): (Arc<ReadGate>, Arc<FileTurns>),
         file_check: FileCheck,
         timings: Timings,
     ) -> EngineResult<Self> {
@@ -108,6 +127,7 @@ impl Checkpoints {
             holder: connection.try_clone()?,
             backlog,
             gate,
+            turns,
             file_check,
             timings,
         })
@@ -118,7 +138,7 @@ impl Checkpoints {
     pub(super) fn run(&self, is_busy: bool) -> bool {
         let events = self.backlog.events.load(Ordering::Acquire);
         if (is_busy || events >= MERGE_BELOW_EVENTS) && !self.backlog.is_reclaim_requested() {
-            self.write_if_dirty(|| self.without_merging())
+            self.write_if_dirty(|| self.without_merging()) != Outcome::Failed
         } else {
             self.run_full()
         }
@@ -134,7 +154,7 @@ impl Checkpoints {
     pub(super) fn run_full(&self) -> bool {
         let used = || partition::blocks(&self.connection).map_or(0, |blocks| blocks.used);
         let before = used();
-        let written = self.write_if_dirty(|| {
+        let outcome = self.write_if_dirty(|| {
             if self.backlog.is_reclaim_requested() {
                 self.rewrite_newest_rows()?;
             }
@@ -144,7 +164,8 @@ impl Checkpoints {
                 .then(|| self.gate.close(RECLAIM_PATIENCE));
             self.connection.execute_batch(schema::CHECKPOINT)
         });
-        if self.backlog.is_reclaim_requested() {
+        // One that is put off frees nothing, and is no attempt.
+        if outcome == Outcome::Written && self.backlog.is_reclaim_requested() {
             let is_settled = used() < before;
             let left = |tries: u32| {
                 Some(if is_settled {
@@ -161,7 +182,7 @@ impl Checkpoints {
             // Schedule a retry even if nothing is committed meanwhile.
             self.backlog.add(0);
         }
-        written
+        outcome != Outcome::Failed
     }
 
     /// Makes the engine consider deleted rows again.
@@ -179,11 +200,23 @@ impl Checkpoints {
         self.connection.execute_batch(schema::CHECKPOINT)
     }
 
-    fn write_if_dirty(&self, write: impl Fn() -> EngineResult<()>) -> bool {
+    fn write_if_dirty(&self, write: impl Fn() -> EngineResult<()>) -> Outcome {
+        if !self.backlog.dirty.load(Ordering::Acquire) {
+            return Outcome::NotNeeded;
+        }
+        let is_urgent = self.backlog.is_reclaim_requested() || self.is_log_long();
+        let urgency = if is_urgent {
+            Urgency::Urgent
+        } else {
+            Urgency::Usual
+        };
+        let Some(_turn) = self.turns.checkpoint(urgency) else {
+            return Outcome::PutOff;
+        };
         // Clear the counters first, so that commits during the checkpoint are counted again.
         let events = self.backlog.events.swap(0, Ordering::AcqRel);
         if !self.backlog.dirty.swap(false, Ordering::AcqRel) {
-            return true;
+            return Outcome::NotNeeded;
         }
         let span = tracing::trace_span!(target: spans::TARGET, spans::CHECKPOINT);
         let written = || between_commits(write);
@@ -193,9 +226,14 @@ impl Checkpoints {
             self.file_check.fatal().record(&error.to_string());
             self.timings.failed_checkpoints.inc();
             tracing::warn!(%error, "checkpoint failed");
-            return false;
+            return Outcome::Failed;
         }
-        true
+        Outcome::Written
+    }
+
+    fn is_log_long(&self) -> bool {
+        let log = fs::metadata(beside(self.file_check.path(), ".wal"));
+        log.is_ok_and(|log| log.len() >= LONG_LOG_BYTES)
     }
 }
 
@@ -246,7 +284,7 @@ mod tests {
         let checkpoints = Checkpoints::beside(
             &writer,
             Arc::default(),
-            Arc::default(),
+            Default::default(),
             file_check,
             Timings::default(),
         )

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::duckdb::lake_source::LakeSource;
+#[cfg(any(test, feature = "testing"))]
+use crate::duckdb::testing::sql_program;
 use crate::limits::{Amount, Limits};
 
 /// Configuration of a database.
@@ -34,6 +36,9 @@ pub struct DuckDbConfig {
     /// Lake whose rows are read in the place of own rows. Then the database has to be a new one,
     /// nothing may be appended, and nothing is deleted.
     pub lake: Option<LakeSource>,
+    /// Program that runs SQL statements, each in a process of its own: it calls [`crate::duckdb::sql::worker::run`]
+    /// if that is requested. By default this program.
+    pub sql_program: PathBuf,
 }
 
 impl DuckDbConfig {
@@ -51,6 +56,13 @@ impl DuckDbConfig {
             limits: Limits::default(),
             keep_until_copied: false,
             lake: None,
+            sql_program: sql_program(),
         }
     }
+}
+
+/// This program, also if its file has been replaced since.
+#[cfg(not(any(test, feature = "testing")))]
+fn sql_program() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
 }

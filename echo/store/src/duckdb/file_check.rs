@@ -37,6 +37,11 @@ impl FileCheck {
         &self.fatal
     }
 
+    /// Path of the database.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the reason if the file is lost. Once lost, it stays lost.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.fatal.reason().is_none()

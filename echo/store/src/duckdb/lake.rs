@@ -22,8 +22,9 @@ use crate::duckdb::hours::HoursCache;
 use crate::duckdb::lake_source::{LAKE, LakeSource};
 use crate::duckdb::lock::Lock;
 use crate::duckdb::redaction::Hidden;
-use crate::duckdb::rows::identity;
+use crate::duckdb::rows::{identity, schema};
 use crate::duckdb::shutdown::Signal;
+use crate::duckdb::sql::file_turns::{FileTurns, Urgency};
 use crate::duckdb::writer::{Joined, no_thread};
 use crate::hours::UnsettledHour;
 
@@ -60,6 +61,9 @@ pub(super) struct LakeSnapshot {
     names: (u64, u64),
     /// Clusters of each instance.
     clusters: Clusters,
+    /// Turns at the file, for checkpoints.
+    turns: Arc<FileTurns>,
+    is_checkpointed: bool,
 }
 
 /// Clusters by instance.
@@ -92,6 +96,7 @@ impl LakeSnapshot {
         connection: Connection,
         caches: Caches,
         source: &LakeSource,
+        turns: &Arc<FileTurns>,
     ) -> Result<Self, StoreError> {
         let columns = views::columns(&connection).map_err(engine("starting"))?;
         let mut shown = Self {
@@ -102,6 +107,8 @@ impl LakeSnapshot {
             snapshot: None,
             names: (0, 0),
             clusters: Clusters::new(),
+            turns: Arc::clone(turns),
+            is_checkpointed: true,
         };
         shown.refresh()?;
         Ok(shown)
@@ -137,10 +144,23 @@ impl LakeSnapshot {
             // It fails if the statement has ended the transaction.
             let _ended = self.connection.execute_batch("ROLLBACK");
         }
-        refreshed.map(|_is_new| ()).map_err(|error| {
-            let error = engine(DOING)(error);
-            self.hidden.in_error(error)
-        })
+        refreshed
+            .and_then(|_is_new| self.checkpoint())
+            .map_err(|error| {
+                let error = engine(DOING)(error);
+                self.hidden.in_error(error)
+            })
+    }
+
+    /// Checkpoints new views, if no statement reads the file now: each statement reads the log.
+    fn checkpoint(&mut self) -> EngineResult<()> {
+        if !self.is_checkpointed
+            && let Some(_turn) = self.turns.checkpoint(Urgency::Usual)
+        {
+            self.connection.execute_batch(schema::CHECKPOINT)?;
+            self.is_checkpointed = true;
+        }
+        Ok(())
     }
 
     /// Returns whether a newer snapshot is shown.
@@ -151,6 +171,7 @@ impl LakeSnapshot {
             return Ok(false);
         };
         self.connection.execute_batch("COMMIT")?;
+        self.is_checkpointed = false;
         self.caches.coverage.invalidate_all();
         self.caches.hours.set_elsewhere(changes.unsettled);
         (self.snapshot, self.names) = (Some(changes.snapshot), changes.names);

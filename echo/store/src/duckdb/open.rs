@@ -10,17 +10,16 @@ use duckdb::{AccessMode, Config, Connection};
 use echo_core::clock::Clock;
 
 use crate::StoreError;
-use crate::duckdb::engine::unreadable;
+use crate::duckdb::engine::{EngineResult, engine, unreadable};
 use crate::duckdb::fatal::{OpenFailure, first_line};
 use crate::duckdb::lock::beside;
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::rows::schema;
-use crate::duckdb::sql::SqlConnections;
 use crate::duckdb::{DuckDbConfig, lake_source, memory, migrate};
 use crate::limits::Amount;
 
 /// WAL size at which a commit checkpoints by itself; the timer should always be earlier.
-const CHECKPOINT_THRESHOLD: &str = "256MB";
+const CHECKPOINT_THRESHOLD: &str = "1GB";
 
 /// Maximum number of merges per table in a checkpoint: writes are blocked meanwhile.
 const MERGES: &str = "1";
@@ -40,8 +39,8 @@ const UTC: &str = "SET GLOBAL TimeZone = 'UTC'";
 pub(super) struct Opened {
     /// Connection that the others are cloned from.
     pub(super) connection: Connection,
-    /// Connections for SQL.
-    pub(super) sql: SqlConnections,
+    /// Memory limit of the engine, bytes.
+    pub(super) memory: u64,
 }
 
 /// Opens the database for reading and writing and migrates its schema. The caller holds the lock.
@@ -63,11 +62,39 @@ pub(super) fn open(
     if let Some(source) = &config.lake {
         lake_source::attach(&connection, source)?;
     }
-    connection
-        .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
-        .map_err(unreadable)?;
-    let sql = SqlConnections::beside(&connection, memory).map_err(unreadable)?;
-    Ok(Opened { connection, sql })
+    close_off(&connection).map_err(unreadable)?;
+    Ok(Opened { connection, memory })
+}
+
+/// Opens a database for reading while another process writes it, with a limit on memory, bytes. The caller has made
+/// sure that the file is not changed meanwhile and that locks of files are refused. `attach` attaches a lake.
+pub(super) fn beside_writer(
+    path: &Path,
+    memory: u64,
+    attach: Option<&str>,
+) -> Result<Connection, StoreError> {
+    let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
+    // More than one would work beside the writer; the files of a lake are read by a server for reading alone.
+    let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = attach.map_or(1, |_lake| cores());
+    let settings = offline(Config::default())
+        .and_then(|settings| settings.access_mode(AccessMode::ReadOnly))
+        .and_then(|settings| settings.max_memory(&format!("{memory} bytes")))
+        .and_then(|settings| settings.with("threads", threads.to_string()))
+        .and_then(|settings| settings.with("temp_directory", ""));
+    let connection = connect(path, settings.map_err(unreadable)?)?;
+    let _known = connection.execute_batch(UTC);
+    if let Some(attach) = attach {
+        let attached = connection.execute_batch(attach);
+        attached.map_err(engine("attaching the lake"))?;
+    }
+    close_off(&connection).map_err(unreadable)?;
+    Ok(connection)
+}
+
+/// Has the engine open no other files and keep its settings.
+fn close_off(connection: &Connection) -> EngineResult<()> {
+    connection.execute_batch("SET enable_external_access = false; SET lock_configuration = true")
 }
 
 /// Memory limit of the engine, bytes.

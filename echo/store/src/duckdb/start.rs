@@ -28,6 +28,7 @@ use crate::duckdb::redaction::Hidden;
 use crate::duckdb::retention::{Progress, Retention};
 use crate::duckdb::slices::SliceReader;
 use crate::duckdb::sql::SqlPool;
+use crate::duckdb::sql::file_turns::FileTurns;
 use crate::duckdb::tail_cache::TailCache;
 use crate::duckdb::writer::{Writer, no_thread};
 use crate::duckdb::{DuckDbConfig, DuckDbStore, filesystem, open, permissions};
@@ -73,12 +74,12 @@ impl DuckDbStore {
             coverage: Arc::clone(&self.coverage),
             hours: Arc::clone(&self.hours),
         };
-        let shown = LakeSnapshot::load(connection, caches, source)?;
+        let shown = LakeSnapshot::load(connection, caches, source, self.sql.turns())?;
         let hidden = Hidden::new(&source.secrets);
         let lake = shown.follow(source.refresh_every, lock)?;
         Ok(Self {
             readers: self.readers.hiding(&hidden),
-            sql: self.sql.hiding(&hidden),
+            sql: self.sql.with_lake(&source.attach, &hidden),
             _lake: Some(lake),
             ..self
         })
@@ -86,18 +87,18 @@ impl DuckDbStore {
 }
 
 fn start(
-    (Opened { connection, sql }, file_check): (Opened, FileCheck),
+    (Opened { connection, memory }, file_check): (Opened, FileCheck),
     lock: Arc<Lock>,
     (disk_space, config): (Arc<DiskSpace>, &DuckDbConfig),
     clock: Arc<dyn Clock>,
 ) -> Result<DuckDbStore, StoreError> {
     let starting = engine("starting");
     let fatal = file_check.fatal().clone();
-    let (backlog, gate): (Arc<Backlog>, Arc<ReadGate>) = Default::default();
+    let (backlog, gate, turns): (Arc<Backlog>, Arc<ReadGate>, Arc<FileTurns>) = Default::default();
     let pool =
         |count| ConnectionPool::new(&connection, count, &lock, &gate, &fatal).map_err(&starting);
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
-    let sql = SqlPool::new(sql, &config.path, &lock, &gate, &fatal);
+    let sql = SqlPool::new(&config.sql_program, &config.path, memory, &turns);
     let (announce, committed) = watch::channel(0);
     let progress = Progress::new(config.keep_until_copied);
     let slices = SliceReader::new(&connection, &lock, &gate, committed.clone(), &progress);
@@ -118,8 +119,9 @@ fn start(
         file_check: file_check.clone(),
         timings: timings.clone(),
     };
-    let checkpoints = Checkpoints::beside(&connection, backlog, gate, file_check, timings.clone())
-        .map_err(&starting)?;
+    let timed = timings.clone();
+    let checkpoints = Checkpoints::beside(&connection, backlog, (gate, turns), file_check, timed);
+    let checkpoints = checkpoints.map_err(&starting)?;
     let session = Session::load(connection, shared).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let tasks = writer.maintenance_queue();

@@ -79,6 +79,19 @@ fn empty_database() -> PathBuf {
     empty
 }
 
+/// The program `fleet-echo` of the same build, since programs of tests run no statements.
+pub(super) fn sql_program() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let is_of_tests = folder.ends_with("deps");
+    let folder = if is_of_tests {
+        folder.parent().unwrap()
+    } else {
+        folder
+    };
+    folder.join("fleet-echo")
+}
+
 fn scratch_config(path: &Path) -> DuckDbConfig {
     DuckDbConfig {
         memory_limit: Amount::Bytes(256_000_000),

@@ -113,6 +113,7 @@ fn every_sql_error_maps_to_its_code() {
             Code::Invalid,
         ),
         (SqlError::Overloaded { most: 2 }, Code::Busy),
+        (SqlError::Overtaken, Code::Busy),
         (SqlError::Timeout { deadline }, Code::Timeout),
         (SqlError::Store(failed), Code::Internal),
     ] {

@@ -43,11 +43,6 @@ pub(super) fn encode(
             "Size of the log beside the database file",
             vitals.log_bytes as f64,
         ),
-        (
-            "query_stuck",
-            "SQL statements still running a second after their deadline; two of them can be replaced",
-            vitals.stuck_statements as f64,
-        ),
     ];
     gauges(encoder, &measured)?;
     gauges(encoder, &entries(&vitals))

@@ -3,9 +3,65 @@
 use std::cmp::Reverse;
 use std::path::Path;
 
+use echo_sql_guard::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+
 use crate::StoreError;
 use crate::duckdb::redaction::Hidden;
 use crate::sql::SqlError;
+
+/// Reason why a statement has no table.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Problem {
+    /// The guard refused it.
+    Refused {
+        /// Rule that it breaks.
+        reason: String,
+        /// Alternative.
+        hint: String,
+    },
+    /// It is invalid, or a value in it cannot be processed.
+    Wrong {
+        /// Message of the engine.
+        message: String,
+    },
+    /// It needs more memory than allowed.
+    TooMuchMemory,
+    /// The database file has changed while the statement read it.
+    Overtaken,
+    /// The database cannot be read.
+    Failed {
+        /// Message of the engine.
+        reason: String,
+    },
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { reason, hint } = refusal;
+        Self::Refused { reason, hint }
+    }
+}
+
+impl From<Problem> for SqlError {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::Refused { reason, hint } => Self::Refused(Refusal::new(reason, hint)),
+            Problem::Wrong { message } => Self::Wrong { message },
+            Problem::TooMuchMemory => Self::TooMuchMemory,
+            Problem::Overtaken => Self::Overtaken,
+            Problem::Failed { reason } => failed(reason),
+        }
+    }
+}
+
+/// The error of a statement that could not be run.
+pub(super) fn failed(reason: impl Into<String>) -> SqlError {
+    SqlError::Store(StoreError::Engine {
+        doing: "running SQL",
+        reason: reason.into(),
+    })
+}
 
 /// Errors caused by the statement or its values. The engine's messages explain how to fix them.
 const MISTAKES: [&str; 12] = [
@@ -23,24 +79,41 @@ const MISTAKES: [&str; 12] = [
     "Syntax Error",
 ];
 
+/// Errors of a statement that reached the memory limit of the engine or of its process.
+const OUT_OF_MEMORY: [&str; 2] = ["Out of Memory Error", "std::bad_alloc"];
+
 /// Beginning of the engine's advice to install an extension. None can be installed.
 const INSTALL_ADVICE: &str = "Please try installing";
 
+/// Exception of the engine, as it describes those in its streams of rows.
+#[derive(Debug, Deserialize)]
+struct Exception {
+    exception_type: String,
+    exception_message: String,
+}
+
 /// Converts an engine error of a statement.
-pub(super) fn from_engine(error: duckdb::Error) -> SqlError {
-    let message = error.to_string();
+pub(super) fn from_engine(error: duckdb::Error) -> Problem {
+    from_message(error.to_string())
+}
+
+fn from_message(message: String) -> Problem {
+    let message = match serde_json::from_str(&message) {
+        Ok(Exception {
+            exception_type: kind,
+            exception_message: message,
+        }) => format!("{kind} Error: {message}"),
+        Err(_text) => message,
+    };
     if MISTAKES.iter().any(|kind| message.starts_with(kind)) {
-        return SqlError::Wrong {
+        return Problem::Wrong {
             message: without_paths(&message),
         };
     }
-    if message.starts_with("Out of Memory Error") {
-        return SqlError::TooMuchMemory;
+    if OUT_OF_MEMORY.iter().any(|kind| message.starts_with(kind)) {
+        return Problem::TooMuchMemory;
     }
-    SqlError::Store(StoreError::Engine {
-        doing: "running SQL",
-        reason: message,
-    })
+    Problem::Failed { reason: message }
 }
 
 /// Message of the parser, with the text at its position.
@@ -111,7 +184,9 @@ fn without_paths(message: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{Hidden, RedactedPaths, SqlError, with_position, without_paths};
+    use super::{
+        Hidden, Problem, RedactedPaths, SqlError, from_message, with_position, without_paths,
+    };
 
     #[test]
     fn paths_are_redacted_and_other_text_is_kept() {
@@ -119,6 +194,17 @@ mod tests {
             "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
         let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
         assert_eq!(without_paths(message), kept);
+    }
+
+    #[test]
+    fn exceptions_in_streams_of_rows_are_those_of_statements() {
+        let exception = |kind| format!(r#"{{"exception_type":"{kind}","exception_message":"x"}}"#);
+        assert!(matches!(
+            from_message(exception("Out of Memory")),
+            Problem::TooMuchMemory
+        ));
+        let wrong = from_message(exception("Conversion"));
+        assert!(matches!(wrong, Problem::Wrong { message } if message == "Conversion Error: x"));
     }
 
     #[test]

@@ -3,8 +3,9 @@
     reason = "a store lives to the end of its test"
 )]
 
+mod beside_writer;
 mod block_views;
-mod collected;
+mod callers;
 mod corpus;
 mod fuzz;
 mod limits;

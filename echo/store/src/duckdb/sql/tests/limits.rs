@@ -1,5 +1,6 @@
 //! Limits of results, deadlines, and JSON values.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -204,26 +205,83 @@ async fn a_statement_is_stopped_at_its_deadline() {
     assert_eq!(lab.run("SELECT 1").await.unwrap().rows, [[json!(1)]]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_statement_without_a_caller_is_stopped() {
-    let lab = Lab::new().await;
-    let long = || {
-        let query = SqlQuery {
-            deadline: Duration::from_hours(1),
-            ..query(LONG)
-        };
-        lab.store.run_sql(query)
-    };
-    let short = Duration::from_millis(50);
-    let both = async { tokio::join!(long(), long()) };
-    assert!(tokio::time::timeout(short, both).await.is_err());
-    // Both run slots are free again, or this would be refused.
-    let (one, other) = tokio::join!(lab.run("SELECT 1"), lab.run("SELECT 1"));
-    assert_eq!(one.unwrap().rows, other.unwrap().rows);
+/// Processes of statements that this process has started and that still run.
+fn processes() -> usize {
+    let own = std::process::id().to_string();
+    let stats = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let stat = fs::read_to_string(entry.unwrap().path().join("stat")).ok()?;
+        // The name is in brackets; state and parent follow.
+        let after = stat.rsplit_once(") ")?.1.to_owned();
+        let mut words = after.split(' ');
+        let (state, parent) = (words.next()?.to_owned(), words.next()?.to_owned());
+        Some((state, parent))
+    });
+    let running = stats.filter(|(state, parent)| *parent == own && state != "Z");
+    running.count()
+}
+
+/// Waits until no process of a statement is left.
+pub(super) async fn wait_for_no_process() {
+    while processes() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// One row whose comparison takes for ever and cannot be interrupted.
+fn endless_pattern() -> String {
+    format!("SELECT '{}' LIKE '{}z'", "a".repeat(4_000), "%_".repeat(40))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_statements_run_concurrently_and_a_third_is_refused() {
+async fn a_statement_that_cannot_be_interrupted_is_stopped_at_its_deadline() {
+    let lab = Lab::new().await;
+    let error = lab.run(&endless_pattern()).await.unwrap_err();
+    assert!(matches!(error, SqlError::Timeout { .. }), "{error:?}");
+    wait_for_no_process().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_cannot_be_interrupted_leave_places_for_others() {
+    let lab = Lab::new().await;
+    let endless = || async {
+        let query = SqlQuery {
+            deadline: Duration::from_secs(5),
+            ..query(&endless_pattern())
+        };
+        lab.store.run_sql(query).await
+    };
+    let others = async {
+        for _ in 0..10 {
+            assert_eq!(lab.run("SELECT 1").await.unwrap().rows, [[json!(1)]]);
+        }
+    };
+    let ((), one, other) = tokio::join!(others, endless(), endless());
+    for answer in [one, other] {
+        assert!(
+            matches!(answer, Err(SqlError::Timeout { .. })),
+            "{answer:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_without_a_caller_is_stopped() {
+    let lab = Lab::new().await;
+    let query = SqlQuery {
+        deadline: Duration::from_hours(1),
+        ..query(LONG)
+    };
+    let long = lab.store.run_sql(query);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), long)
+            .await
+            .is_err()
+    );
+    wait_for_no_process().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_long_statements_run_concurrently_and_a_fifth_is_refused() {
     let lab = Lab::new().await;
     let long = || {
         let query = SqlQuery {
@@ -232,14 +290,17 @@ async fn two_statements_run_concurrently_and_a_third_is_refused() {
         };
         lab.store.run_sql(query)
     };
-    tokio::select! {
-        biased;
-        answer = long() => panic!("it was answered: {answer:?}"),
-        answer = long() => panic!("it was answered: {answer:?}"),
-        third = lab.run("SELECT 1") => {
-            assert!(matches!(third, Err(SqlError::Overloaded { most: 2 })), "{third:?}");
-        }
-    }
+    let refused = tokio::select! {
+        answer = long() => answer,
+        answer = long() => answer,
+        answer = long() => answer,
+        answer = long() => answer,
+        answer = long() => answer,
+    };
+    assert!(
+        matches!(refused, Err(SqlError::Overloaded { most: 4 })),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,22 +317,21 @@ async fn a_statement_that_takes_too_much_memory_is_stopped_and_others_continue()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
+async fn a_running_statement_does_not_keep_the_store_open() {
     let lab = Lab::new().await;
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let (begin, begun) = tokio::sync::oneshot::channel();
-    let stuck = lab.store.sql.readers.run("testing", move |_| {
-        begin.send(()).unwrap();
-        Ok(held.recv().is_err())
-    });
-    let closing = async {
-        begun.await.unwrap();
-        let closed = lab.store.close().await;
-        drop(release);
-        closed
+    let query = SqlQuery {
+        deadline: Duration::from_hours(1),
+        ..query(LONG)
     };
-    let (stuck, closed) = tokio::join!(stuck, closing);
-    assert!(closed.is_ok() && stuck.unwrap());
+    let closing = async {
+        while processes() == 0 {
+            tokio::task::yield_now().await;
+        }
+        lab.store.close().await
+    };
+    let (stopped, closed) = tokio::join!(lab.store.run_sql(query), closing);
+    assert!(matches!(stopped, Err(SqlError::Store(_))), "{stopped:?}");
+    closed.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,80 @@
+//! Statements read the file while the store writes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use echo_core::clock::ManualClock;
+use echo_core::model::event::Reading;
+use serde_json::json;
+
+use super::{Lab, query};
+use crate::EventStore;
+use crate::contract::sample::{at, batch, gauge, origin};
+use crate::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::limits::Limits;
+
+const METRIC: &str = "fleet.rank.period_ms";
+/// Events per batch.
+const EVENTS: u64 = 100;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_sees_what_was_committed_before_it() {
+    let lab = Lab::new().await;
+    let rank = origin("prod", "node-1", 1);
+    let text = format!("SELECT count(*) FROM events WHERE metric_name = '{METRIC}'");
+    let count = || async { lab.run(&text).await.unwrap().rows[0][0].as_u64().unwrap() };
+    let mut expected = count().await;
+    for (number, time) in (2..).zip(50_000..50_020) {
+        let event = gauge(&rank, METRIC, time, Reading::Double(40.0));
+        lab.store.append(batch(number, vec![event])).await.unwrap();
+        expected += 1;
+        assert_eq!(count().await, expected);
+    }
+}
+
+/// Store that checkpoints all the time.
+fn restless() -> (DuckDbStore, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = DuckDbConfig {
+        checkpoint_every: Duration::from_millis(20),
+        limits: Limits::default().without_retention(),
+        ..DuckDbConfig::new(folder.path().join("echo.db"))
+    };
+    let clock = ManualClock::at(at(60_000));
+    let store = DuckDbStore::open(&config, Arc::new(clock)).unwrap();
+    (store, folder)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_beside_commits_and_checkpoints_see_whole_batches_and_none_is_missing() {
+    let (store, _folder) = restless();
+    let empty = store.vitals().database_bytes;
+    let acknowledged = AtomicU64::new(0);
+    let rank = origin("prod", "node-1", 1);
+    let write = async {
+        for number in 1..=300_u64 {
+            let times = (0..EVENTS).map(|event| (number * EVENTS + event).cast_signed());
+            let events = times.map(|time| gauge(&rank, METRIC, time, Reading::Double(40.0)));
+            store.append(batch(number, events.collect())).await.unwrap();
+            acknowledged.store(number, Ordering::Release);
+        }
+    };
+    let whole = "SELECT count(*), count(DISTINCT timestamp_ns) FROM events";
+    let read = async {
+        let mut statements = 0;
+        while acknowledged.load(Ordering::Acquire) < 300 {
+            let before = acknowledged.load(Ordering::Acquire);
+            let rows = store.run_sql(query(whole)).await.unwrap().rows;
+            let batches = rows[0][0].as_u64().unwrap() / EVENTS;
+            assert!(batches >= before, "{batches} of {before}");
+            assert_eq!(rows[0][..2], vec![json!(batches * EVENTS); 2]);
+            statements += 1;
+        }
+        statements
+    };
+    let ((), statements) = tokio::join!(write, read);
+    assert!(statements > 3, "{statements}");
+    assert!(store.vitals().database_bytes > empty, "no checkpoint");
+    store.close().await.unwrap();
+}
