@@ -120,7 +120,7 @@ enum Command {
     Context(ContextArgs),
     /// Create access tokens
     Token(TokenArgs),
-    /// Copy the database of a stopped instance and verify the copy
+    /// Copy the database, also of a running instance, and verify the copy
     Backup(BackupArgs),
     /// Export the database of a stopped instance as Parquet
     Export(ExportArgs),

@@ -12,7 +12,7 @@ pub mod repair;
 /// Database and output format.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// Database file of a stopped instance
+    /// Database file
     #[arg(long, value_name = "PATH", env = "FLEET_ECHO_DB")]
     pub db: PathBuf,
     /// Print JSON

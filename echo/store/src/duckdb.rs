@@ -4,6 +4,7 @@
 //! engine. One thread writes; every other connection is a clone that only reads, and the processes of SQL
 //! statements ([`sql`]) only read. Acknowledged requests are committed.
 
+mod backup_lock;
 mod batch_dedup;
 mod batches;
 mod checkpoint;
@@ -18,6 +19,7 @@ mod event_reader;
 mod failure;
 mod fatal;
 mod file_check;
+mod file_headers;
 mod filesystem;
 mod group_commit;
 mod hours;

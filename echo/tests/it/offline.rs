@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -105,6 +106,27 @@ fn a_backup_contains_events_of_the_log_and_does_not_change_the_database() {
 }
 
 #[test]
+fn a_backup_of_a_running_instance_has_what_was_acknowledged_before_and_the_instance_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = Echo::serve(&db);
+    fill(&echo, 1..=5);
+    let target = folder.path().join("monday.duckdb");
+    let (code, stdout, stderr) = thread::scope(|scope| {
+        let backup = scope.spawn(|| run(&["backup", target.to_str().unwrap()], &db));
+        fill(&echo, 6..=30);
+        backup.join().unwrap()
+    });
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("verified"), "{stdout}");
+    let copied = stored(&target);
+    assert!(copied.len() >= 5, "{copied:?}");
+    assert!(copied.values().all(|counts| *counts == (POINTS, POINTS)));
+    assert_eq!(echo.terminate(), 0);
+    assert_eq!(stored(&db).len(), 30);
+}
+
+#[test]
 fn a_backup_and_an_export_show_on_a_terminal_that_they_are_running() {
     let (folder, db) = killed();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -135,12 +157,8 @@ fn offline_commands_are_refused_while_an_instance_uses_the_database() {
     let echo = Echo::serve(&db);
     let target = folder.path().join("target");
     let target = target.to_str().unwrap();
-    for arguments in [
-        ["backup", target].as_slice(),
-        &["export", target],
-        &["repair", "--drop-wal"],
-    ] {
-        let (code, _, stderr) = run(arguments, &db);
+    for arguments in [["export", target], ["repair", "--drop-wal"]] {
+        let (code, _, stderr) = run(&arguments, &db);
         assert_eq!(code, 75, "{stderr}");
         assert!(stderr.contains("pid"), "{stderr}");
     }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::testbed::{ECHO, Echo, recording, replay_all};
+use crate::testbed::{ECHO, Echo, recording, replay_all, wait_for};
 
 const SLOWEST: &str =
     "SELECT rank, lag_ms FROM verdicts WHERE finding = 'culprit' ORDER BY lag_ms DESC";
@@ -153,4 +154,41 @@ fn rejected_sql_returns_the_reason_and_a_remedy() {
     let is_named = details.any(|one| one["pointer"] == "/query");
     assert_eq!((status, is_named), (400, true), "{body}");
     assert_eq!(echo.terminate(), 0);
+}
+
+/// Returns the state of a process, and its parent; `None` if it is gone. Its name is in brackets before them.
+fn state(pid: u32) -> Option<(String, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let is_statement = stat.contains("(fleet-echo-sql) ");
+    let mut words = stat.rsplit_once(") ")?.1.split(' ');
+    let (state, parent) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+    is_statement.then_some((state, parent))
+}
+
+#[test]
+fn the_process_of_a_statement_ends_with_a_server_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = Echo::serve_with(&db, &["--query-deadline", "59m", "--idle-timeout", "1h"]);
+    let url = format!(
+        "http://{}/api/v1/tools/fleet.cluster.run_analysis",
+        echo.http
+    );
+    let endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c";
+    let caller = thread::spawn(move || {
+        // Broken when the server is killed.
+        let _broken = ureq::post(&url).send_json(json!({ "sql": endless }));
+    });
+    let started = || {
+        let pids = fs::read_dir("/proc").unwrap();
+        let mut pids = pids.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        pids.find(|pid| state(*pid).is_some_and(|(_, parent)| parent == echo.pid()))
+    };
+    wait_for("the process of the statement", || started().is_some());
+    let statement = started().unwrap();
+    echo.kill();
+    wait_for("the process of the statement to end", || {
+        state(statement).is_none_or(|(state, _)| state == "Z")
+    });
+    caller.join().unwrap();
 }

@@ -12,7 +12,7 @@ use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
 use crate::progress::spinner;
 
-/// Copy the database of a stopped instance with its write-ahead log, and verify the copy.
+/// Copy a database with its write-ahead log, also of a running instance, and verify the copy.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
 pub struct BackupArgs {
@@ -26,7 +26,8 @@ pub struct BackupArgs {
 
 const HELP: &str = "\
 The copy needs no write-ahead log, and is opened and counted before it gets its final name. The
-database is only read. Exits with 75 and names the process if an instance has the database open.
+database is only read. A running instance goes on storing events; the copy has all that it had
+acknowledged when the backup began. Its log grows meanwhile: if it reaches 512 MiB, the backup fails.
 To restore, stop the instance, move the database and its .wal file away, and copy the backup to
 the path of --db.
 

@@ -12,7 +12,9 @@ use std::time::Duration;
 use duckdb::Connection;
 use echo_core::spans;
 
-use crate::duckdb::engine::EngineResult;
+use crate::StoreError;
+use crate::duckdb::backup_lock::BackupLock;
+use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::lock::beside;
 use crate::duckdb::read_gate::ReadGate;
@@ -45,6 +47,8 @@ const RECLAIM_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Size of the log above which a checkpoint is urgent, bytes: a statement reads it in a fraction of a second.
 const LONG_LOG_BYTES: u64 = 32 << 20;
+/// Size of the log for which no backup is waited, bytes: it fails then.
+const TOO_LONG_LOG_BYTES: u64 = 512 << 20;
 
 /// Outcome of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +56,7 @@ enum Outcome {
     Written,
     /// Nothing was committed since the last checkpoint.
     NotNeeded,
-    /// Statements read the file; the next round tries again.
+    /// Statements or a backup read the file; the next round tries again.
     PutOff,
     Failed,
 }
@@ -78,6 +82,8 @@ pub(super) struct Checkpoints {
     pub(super) backlog: Arc<Backlog>,
     /// Gate of the queries, closed while deleted rows are freed.
     gate: Arc<ReadGate>,
+    /// Lock that a backup holds.
+    backup_lock: BackupLock,
     /// Turns at the file, which statements read in other processes.
     turns: Arc<FileTurns>,
     /// Checks that the file is still there; without it nothing is written.
@@ -121,10 +127,17 @@ impl Checkpoints {
         (gate, turns): (Arc<ReadGate>, Arc<FileTurns>),
         file_check: FileCheck,
         timings: Timings,
-    ) -> EngineResult<Self> {
+    ) -> Result<Self, StoreError> {
+        let starting = engine("starting");
+        let backup_lock =
+            BackupLock::open(file_check.path()).map_err(|error| StoreError::Unsuitable {
+                path: file_check.path().display().to_string(),
+                reason: format!("cannot open its lock file for backups ({error})"),
+            })?;
         Ok(Self {
-            connection: connection.try_clone()?,
-            holder: connection.try_clone()?,
+            backup_lock,
+            connection: connection.try_clone().map_err(&starting)?,
+            holder: connection.try_clone().map_err(&starting)?,
             backlog,
             gate,
             turns,
@@ -204,12 +217,16 @@ impl Checkpoints {
         if !self.backlog.dirty.load(Ordering::Acquire) {
             return Outcome::NotNeeded;
         }
-        let is_urgent = self.backlog.is_reclaim_requested() || self.is_log_long();
+        let is_urgent = self.backlog.is_reclaim_requested() || self.is_log_at_least(LONG_LOG_BYTES);
         let urgency = if is_urgent {
             Urgency::Urgent
         } else {
             Urgency::Usual
         };
+        let no_backup = self.backup_lock.before_checkpoint();
+        if no_backup.is_none() && !self.is_log_at_least(TOO_LONG_LOG_BYTES) {
+            return Outcome::PutOff;
+        }
         let Some(_turn) = self.turns.checkpoint(urgency) else {
             return Outcome::PutOff;
         };
@@ -231,9 +248,9 @@ impl Checkpoints {
         Outcome::Written
     }
 
-    fn is_log_long(&self) -> bool {
+    fn is_log_at_least(&self, bytes: u64) -> bool {
         let log = fs::metadata(beside(self.file_check.path(), ".wal"));
-        log.is_ok_and(|log| log.len() >= LONG_LOG_BYTES)
+        log.is_ok_and(|log| log.len() >= bytes)
     }
 }
 

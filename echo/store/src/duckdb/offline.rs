@@ -1,8 +1,8 @@
-//! Operations on a database that no instance has open: backup, export to Parquet, and repair of an
+//! Operations on a database in other processes than its instance: backup, export to Parquet, and repair of an
 //! unreadable log.
 //!
-//! Each acquires the lock, so that no instance starts meanwhile, and leaves the database itself
-//! unchanged.
+//! Each leaves the database itself unchanged. A backup can be made while an instance is running; the others acquire the
+//! lock, so that none starts meanwhile.
 
 use std::ffi::OsString;
 use std::fs;
@@ -33,10 +33,7 @@ struct LockedDatabase {
 impl LockedDatabase {
     /// Acquires the lock of an existing database.
     fn lock(db: &Path, clock: &dyn Clock) -> Result<Self, StoreError> {
-        let path = canonical(db)?;
-        if !path.is_file() {
-            return Err(unreadable(&path, "no such file".to_owned()));
-        }
+        let path = existing(db)?;
         let lock = Lock::acquire(&path, clock.now())?;
         Ok(Self { path, _lock: lock })
     }
@@ -47,21 +44,30 @@ impl LockedDatabase {
         inspect(&self.path, MIGRATIONS)?;
         read_only(&self.path)
     }
+}
 
-    /// Files of the log: while the engine checkpoints there are several.
-    fn log(&self) -> Result<Vec<PathBuf>, StoreError> {
-        let failed = |error: io::Error| unreadable(&self.path, error.to_string());
-        let folder = self.path.parent().unwrap_or(&self.path);
-        let mut files = Vec::new();
-        for entry in fs::read_dir(folder).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            if ending(&self.path, &path).is_some_and(|ending| LOGS.contains(&ending.as_str())) {
-                files.push(path);
-            }
-        }
-        files.sort();
-        Ok(files)
+/// Canonical path of an existing database.
+fn existing(db: &Path) -> Result<PathBuf, StoreError> {
+    let path = canonical(db)?;
+    if !path.is_file() {
+        return Err(unreadable(&path, "no such file".to_owned()));
     }
+    Ok(path)
+}
+
+/// Files of the log of a database: while the engine checkpoints there are several.
+fn logs(db: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let failed = |error: io::Error| unreadable(db, error.to_string());
+    let folder = db.parent().unwrap_or(db);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if ending(db, &path).is_some_and(|ending| LOGS.contains(&ending.as_str())) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Name suffixes of the log files.

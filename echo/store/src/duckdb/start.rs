@@ -120,8 +120,7 @@ fn start(
         timings: timings.clone(),
     };
     let timed = timings.clone();
-    let checkpoints = Checkpoints::beside(&connection, backlog, (gate, turns), file_check, timed);
-    let checkpoints = checkpoints.map_err(&starting)?;
+    let checkpoints = Checkpoints::beside(&connection, backlog, (gate, turns), file_check, timed)?;
     let session = Session::load(connection, shared).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let tasks = writer.maintenance_queue();

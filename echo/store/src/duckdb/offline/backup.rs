@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use echo_core::clock::Clock;
 
 use crate::StoreError;
-use crate::duckdb::engine::engine;
+use crate::duckdb::backup_lock::NoCheckpoint;
+use crate::duckdb::engine::{engine, unreadable};
+use crate::duckdb::file_headers::FileHeaders;
 use crate::duckdb::inventory::Contents;
+use crate::duckdb::lock::Lock;
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::offline::{LockedDatabase, cannot_write, ending, with_ending};
+use crate::duckdb::offline::{cannot_write, ending, existing, logs, with_ending};
 use crate::duckdb::open::{fold_log, inspect, read_only};
 use crate::duckdb::permissions::PRIVATE;
 use crate::duckdb::rows::identity;
@@ -29,37 +32,54 @@ pub struct Backup {
     pub schema_version: i64,
 }
 
-/// Copies the database at `db` to `target`, which must not exist. The log is replayed into the
-/// copy, and the copy is opened and compared before it gets its name. The source is only read.
+/// Copies the database at `db` to `target`, which must not exist, also while an instance has it open. The log is
+/// replayed into the copy, and the copy is opened and counted before it gets its name. The source is only read.
 pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, StoreError> {
-    let locked = LockedDatabase::lock(db, clock)?;
+    let path = existing(db)?;
+    // Keeps an instance from starting, if none is running.
+    let lock = match Lock::acquire(&path, clock.now()) {
+        Ok(lock) => Some(lock),
+        Err(StoreError::Locked { .. }) => None,
+        Err(error) => return Err(error),
+    };
     if fs::symlink_metadata(target).is_ok() {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
             reason: "it already exists, and a backup does not overwrite files".to_owned(),
         });
     }
-    // Opened and closed before the file is copied: the engine's own lock would be released by
-    // closing any other handle of the file.
-    let contents = contents_of(&locked)?;
+    // Of a running instance they are different at once. Read before the file is copied: the engine's own lock would be
+    // released by closing any other handle of the file.
+    let expected = lock.as_ref().map(|_lock| contents(&path)).transpose()?;
+    let unreadable = |error: io::Error| unreadable(&path, error.to_string());
+    let no_checkpoint = NoCheckpoint::wait(&path).map_err(unreadable)?;
+    let headers = FileHeaders::read(&path).map_err(unreadable)?;
     let partial = Partial::new(target);
-    let copied = partial.copy(&locked)?;
-    fold_log(&copied)?;
-    let schema_version = inspect(&copied, MIGRATIONS)?;
-    let copy = read_only(&copied)?;
-    let found = identity::contents(&copy).map_err(engine("reading the copy"))?;
-    drop(copy);
-    if found != contents {
+    let copied = partial.copy(&path)?;
+    if headers.have_changed().map_err(unreadable)? {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
-            reason: format!("the copy contains {found:?}, but the database {contents:?}"),
+            reason: "the instance had to write its log to the database meanwhile; take a snapshot of the volume, or a \
+                     backup when fewer events arrive"
+                .to_owned(),
+        });
+    }
+    drop(no_checkpoint);
+    fold_log(&copied)?;
+    let schema_version = inspect(&copied, MIGRATIONS)?;
+    let copied = contents(&copied)?;
+    if let Some(expected) = expected.filter(|expected| *expected != copied) {
+        return Err(StoreError::Unwritable {
+            path: target.display().to_string(),
+            reason: format!("the copy contains {copied:?}, but the database {expected:?}"),
         });
     }
     let bytes = partial.finish(target)?;
+    drop(lock);
     Ok(Backup {
-        source: locked.path,
+        source: path,
         bytes,
-        contents,
+        contents: copied,
         schema_version,
     })
 }
@@ -73,9 +93,9 @@ fn copy_private(source: &Path, target: &Path) -> io::Result<u64> {
     io::copy(&mut File::open(source)?, &mut options.open(target)?)
 }
 
-fn contents_of(locked: &LockedDatabase) -> Result<Contents, StoreError> {
-    let connection = locked.read()?;
-    identity::contents(&connection).map_err(engine("reading the database"))
+fn contents(path: &Path) -> Result<Contents, StoreError> {
+    inspect(path, MIGRATIONS)?;
+    identity::contents(&read_only(path)?).map_err(engine("reading the database"))
 }
 
 /// Incomplete copy, removed on drop.
@@ -87,10 +107,11 @@ impl Partial {
         Self(with_ending(target, ".partial"))
     }
 
-    fn copy(&self, locked: &LockedDatabase) -> Result<PathBuf, StoreError> {
-        let files = [vec![locked.path.clone()], locked.log()?].concat();
+    /// Copies the log, then the file: records of the log refer to rows that are in the file before.
+    fn copy(&self, path: &Path) -> Result<PathBuf, StoreError> {
+        let files = [logs(path)?, vec![path.to_owned()]].concat();
         for file in files {
-            let more = ending(&locked.path, &file).unwrap_or_default();
+            let more = ending(path, &file).unwrap_or_default();
             let copy = with_ending(&self.0, &more);
             copy_private(&file, &copy).map_err(cannot_write(&copy))?;
         }

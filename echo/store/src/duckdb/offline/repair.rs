@@ -9,7 +9,7 @@ use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::Contents;
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::offline::{LockedDatabase, cannot_write, with_ending};
+use crate::duckdb::offline::{LockedDatabase, cannot_write, logs, with_ending};
 use crate::duckdb::open::{inspect, read_only};
 use crate::duckdb::rows::identity;
 
@@ -39,8 +39,7 @@ pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
     let StoreError::DamagedLog { reason, .. } = &broken else {
         return Err(not_the_log(broken));
     };
-    let moves: Vec<(PathBuf, PathBuf)> = locked
-        .log()?
+    let moves: Vec<(PathBuf, PathBuf)> = logs(&locked.path)?
         .into_iter()
         .map(|file| {
             let aside = with_ending(&file, &format!(".dropped-{}", clock.now().value()));

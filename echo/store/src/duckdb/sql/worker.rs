@@ -4,17 +4,16 @@
 
 use std::env;
 use std::ffi::CStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::{self, ExitCode};
 use std::thread;
 
 use echo_core::error::chain;
 use rustix::thread::set_name;
 
+use crate::duckdb::file_headers::FileHeaders;
 use crate::duckdb::lock::beside;
 use crate::duckdb::open;
 use crate::duckdb::sql::message::{Reply, Request};
@@ -23,9 +22,6 @@ use crate::duckdb::sql::{confinement, statement};
 
 /// Name under which a store starts its own program for a statement, as lists of processes show it.
 pub(super) const NAME: &CStr = c"fleet-echo-sql";
-
-/// Length of the headers of a database file, bytes.
-const HEADER_BYTES: usize = 3 * 4096;
 
 /// Stack of the thread that waits for the end of the store, bytes.
 const WATCH_STACK_BYTES: usize = 64 << 10;
@@ -90,8 +86,8 @@ fn requested() -> Result<Request, WorkerError> {
 }
 
 fn reply(request: &Request) -> Result<Reply, WorkerError> {
-    let headers = Headers::of(&request.database).map_err(WorkerError::Headers)?;
-    let answered = answer(request, &headers)?;
+    let headers = FileHeaders::read(&request.database).map_err(WorkerError::Headers)?;
+    let answered = answer(request)?;
     // Pages of two states may have been read if a checkpoint has changed the file.
     let have_changed = headers.have_changed().map_err(WorkerError::Headers)?;
     Ok(if have_changed {
@@ -101,13 +97,11 @@ fn reply(request: &Request) -> Result<Reply, WorkerError> {
     })
 }
 
-fn answer(request: &Request, headers: &Headers) -> Result<Reply, WorkerError> {
+fn answer(request: &Request) -> Result<Reply, WorkerError> {
     let attach = request.attach.as_deref();
     // Rows of the log stay in memory: at most twice its size.
-    let memory = headers
-        .log_bytes
-        .saturating_mul(2)
-        .saturating_add(request.memory_bytes);
+    let log = fs::metadata(beside(&request.database, ".wal")).map_or(0, |log| log.len());
+    let memory = log.saturating_mul(2).saturating_add(request.memory_bytes);
     let connection = match open::beside_writer(&request.database, memory, attach) {
         Ok(connection) => connection,
         Err(error) => {
@@ -121,36 +115,4 @@ fn answer(request: &Request, headers: &Headers) -> Result<Reply, WorkerError> {
         confinement::refuse_reaching_out()?;
     }
     Ok(statement::answer(&connection, &request.query))
-}
-
-/// Headers of a database file. Each checkpoint ends with a new one.
-#[derive(Debug)]
-struct Headers {
-    file: File,
-    first_read: [u8; HEADER_BYTES],
-    /// Size of the log beside the file.
-    log_bytes: u64,
-}
-
-impl Headers {
-    fn of(database: &Path) -> io::Result<Self> {
-        let file = File::open(database)?;
-        let first_read = read(&file)?;
-        let log = fs::metadata(beside(database, ".wal"));
-        Ok(Self {
-            file,
-            first_read,
-            log_bytes: log.map_or(0, |log| log.len()),
-        })
-    }
-
-    fn have_changed(&self) -> io::Result<bool> {
-        Ok(read(&self.file)? != self.first_read)
-    }
-}
-
-fn read(file: &File) -> io::Result<[u8; HEADER_BYTES]> {
-    let mut bytes = [0; HEADER_BYTES];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! Statements read the file while the store writes it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use echo_core::clock::ManualClock;
@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{Lab, query};
 use crate::EventStore;
 use crate::contract::sample::{at, batch, gauge, origin};
+use crate::duckdb::offline::backup::backup;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::Limits;
 
@@ -44,6 +45,39 @@ fn restless() -> (DuckDbStore, tempfile::TempDir) {
     let clock = ManualClock::at(at(60_000));
     let store = DuckDbStore::open(&config, Arc::new(clock)).unwrap();
     (store, folder)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_beside_commits_and_checkpoints_have_whole_batches_and_none_is_missing() {
+    let (store, folder) = restless();
+    let acknowledged = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
+    let rank = origin("prod", "node-1", 1);
+    let write = async {
+        for number in 1_u64.. {
+            if is_over.load(Ordering::Acquire) {
+                break;
+            }
+            let times = (0..EVENTS).map(|event| (number * EVENTS + event).cast_signed());
+            let events = times.map(|time| gauge(&rank, METRIC, time, Reading::Double(40.0)));
+            store.append(batch(number, events.collect())).await.unwrap();
+            acknowledged.store(number, Ordering::Release);
+        }
+    };
+    let copy = async {
+        for copy in 0..10 {
+            let target = folder.path().join(format!("{copy}.duckdb"));
+            let before = acknowledged.load(Ordering::Acquire);
+            let db = folder.path().join("echo.db");
+            let copying = move || backup(&db, &target, &ManualClock::at(at(60_000)));
+            let made = tokio::task::spawn_blocking(copying).await.unwrap().unwrap();
+            assert!(made.contents.events >= before * EVENTS, "{made:?} {before}");
+            assert_eq!(made.contents.events % EVENTS, 0);
+        }
+        is_over.store(true, Ordering::Release);
+    };
+    tokio::join!(write, copy);
+    store.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
