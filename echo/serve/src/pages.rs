@@ -143,7 +143,9 @@ async fn cluster(
     let client = ToolClient::new(&pages, &request_context);
     let page = Box::pin(cluster::page(&client, &name, &window));
     let page = client.with_deadline(page).await;
-    let reload = Reload::from_uri(&uri);
+    let is_awaited = page.as_ref().is_ok_and(|page| page.is_awaited);
+    let reload = Reload::from_uri(&uri).soon_if(is_awaited);
+    let page = page.map(|page| page.body);
     let frame = Frame {
         title: &name,
         // The form for another window is filled in by hand, and stays as it is.

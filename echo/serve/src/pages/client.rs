@@ -21,12 +21,15 @@ use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
 
 use super::Pages;
-use super::shared_maps::{SharedMaps, Shown};
+use super::shared_maps::{Part, Shared, SharedMaps};
 use super::window_query::WindowQuery;
 use crate::request_context::RequestContext;
 
 /// Most culprits and conditions of one page.
 const MAX_INCIDENTS: usize = 100;
+
+/// Denominator of the part of the deadline for which a page waits for its map.
+const PATIENCE_FRACTION: u32 = 20;
 
 /// Milliseconds of the window of current incidents.
 const HOUR_MS: f64 = 3_600_000.0;
@@ -59,7 +62,6 @@ pub(super) struct ToolClient<'a> {
     registry: &'a Registry,
     context: ToolContext,
     maps: &'a SharedMaps,
-    begun: Nanos,
 }
 
 impl<'a> ToolClient<'a> {
@@ -72,7 +74,6 @@ impl<'a> ToolClient<'a> {
         Self {
             registry: &pages.registry,
             maps: &pages.maps,
-            begun: context.clock.now(),
             context,
         }
     }
@@ -88,14 +89,6 @@ impl<'a> ToolClient<'a> {
     /// Time after which a page starts no further query.
     pub(super) fn soft_deadline(&self) -> Duration {
         self.context.limits.deadline / 2
-    }
-
-    /// Time for which a page may wait for a part that it can do without: until three quarters of its
-    /// deadline have passed. Whole seconds, for it is shown.
-    fn time_left(&self) -> Duration {
-        let passed = Duration::try_from_secs_f64(self.now().millis_since(self.begun) / 1e3);
-        let until = self.context.limits.deadline * 3 / 4;
-        Duration::from_secs(until.saturating_sub(passed.unwrap_or_default()).as_secs())
     }
 
     /// Returns the current time.
@@ -153,14 +146,14 @@ impl<'a> ToolClient<'a> {
         self.registry.call(&self.context, tool).await
     }
 
-    /// Returns the lags of its ranks; `None` if the visitor may not call `explain_rank`. A timeout in
-    /// time for the rest of the page to be shown.
+    /// Returns the lags of its ranks, as far as they are known in a moment; `None` if the visitor may not call
+    /// `explain_rank`.
     pub(super) async fn map(
         &self,
         cluster: &str,
         window: &WindowQuery,
         priority_ranks: Vec<RankKey>,
-    ) -> Result<Option<Arc<LagMap>>, ToolError> {
+    ) -> Result<Option<Shared>, ToolError> {
         if !self.may_explain() {
             return Ok(None);
         }
@@ -169,24 +162,26 @@ impl<'a> ToolClient<'a> {
             time: window.time()?,
             page_window: None,
         };
-        let shown = Shown {
+        // A visitor gets a shared map only of a cluster that is visible to them.
+        let visible = Scope::resolve(&self.context, request.clone());
+        self.context.run_limited(visible).await?;
+        let context = self.context.clone();
+        let make = |priority_ranks: Vec<RankKey>| async move {
+            let load = async {
+                let scope = Scope::resolve(&context, request).await?;
+                LagMap::load(&scope, &priority_ranks).await
+            };
+            Box::pin(context.run_limited(load)).await
+        };
+        let part = Part {
             cluster: cluster.to_owned(),
             window: window.clone(),
-            priority_ranks: priority_ranks.clone(),
         };
-        let map = Box::pin(async {
-            // A visitor gets a shared map only of a cluster that is visible to them.
-            let scope = Scope::resolve(&self.context, request);
-            let scope = self.context.run_limited(scope).await?;
-            let load = LagMap::load(&scope, &priority_ranks);
-            let load = Box::pin(self.context.run_limited(load));
-            self.maps.get(shown, self.now(), load).await
-        });
-        let deadline = self.time_left();
-        match tokio::time::timeout(deadline, map).await {
-            Ok(map) => map.map(Some),
-            Err(_elapsed) => Err(ToolError::Timeout { deadline }),
-        }
+        let patience = self.context.limits.deadline / PATIENCE_FRACTION;
+        let map = self
+            .maps
+            .get(part, priority_ranks, (self.now(), patience), make);
+        Ok(Some(map.await))
     }
 
     /// Returns the times of an incident; `None` if the cluster has none with this id. An error if

@@ -91,12 +91,19 @@ impl View<'_> {
     }
 }
 
+/// Page of a cluster.
+pub(super) struct ClusterPage {
+    pub(super) body: Markup,
+    /// Whether it shows more if it is loaded again in some seconds.
+    pub(super) is_awaited: bool,
+}
+
 /// Renders the page.
 pub(super) async fn page(
     client: &ToolClient<'_>,
     cluster: &str,
     window: &WindowQuery,
-) -> Result<Markup, ToolError> {
+) -> Result<ClusterPage, ToolError> {
     let window = &window.or_last_hour();
     let (outliers, cost, days) = tokio::try_join!(
         client.outliers(cluster, window),
@@ -117,7 +124,8 @@ pub(super) async fn page(
     let (current, map) = tokio::join!(view.current(client), map);
     let current = current?;
     let map = map::from_lags(map, view.outliers.as_ref(), &marks)?;
-    Ok(html! {
+    let is_awaited = map.as_ref().is_some_and(map::MapView::is_awaited);
+    let body = html! {
         nav.crumbs aria-label="Breadcrumb" { a href="/" { "Clusters" } }
         h1 { (cluster) }
         @if let Some(current) = &current { (incidents::current(&view, current)) }
@@ -126,7 +134,8 @@ pub(super) async fn page(
         @if let Some(map) = &map { (map::section(&view, map)) }
         @if let Some(outliers) = &view.outliers { (past::section(&view, outliers)) }
         @if let Some(cost) = &view.cost { (costs::section(cost, &days)) }
-    })
+    };
+    Ok(ClusterPage { body, is_awaited })
 }
 
 /// Relation of ranks to incidents, most important first.

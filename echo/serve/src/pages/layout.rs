@@ -34,8 +34,9 @@ pub(super) struct Visitor<'a> {
 /// Header that makes browsers load the page again.
 const REFRESH: HeaderName = HeaderName::from_static("refresh");
 
-/// Seconds after which browsers load a page again.
+/// Seconds after which browsers load a page again, and one of which a part is being made.
 const RELOAD_AFTER_S: u16 = 30;
+const RELOAD_AWAITED_AFTER_S: u16 = 3;
 
 /// Parameter that pauses reloading.
 const PAUSED: &str = "refresh=off";
@@ -44,6 +45,7 @@ const PAUSED: &str = "refresh=off";
 #[derive(Debug)]
 pub(super) struct Reload {
     is_paused: bool,
+    after_s: u16,
     /// URL of the same page with reloading paused or resumed.
     toggle: String,
 }
@@ -57,15 +59,29 @@ impl Reload {
         let others = parameters.filter(|parameter| !parameter.starts_with("refresh="));
         let toggled: Vec<&str> = others.chain((!is_paused).then_some(PAUSED)).collect();
         let toggle = format!("{}?{}", uri.path(), toggled.join("&"));
-        Self { is_paused, toggle }
+        Self {
+            is_paused,
+            after_s: RELOAD_AFTER_S,
+            toggle,
+        }
+    }
+
+    /// Reloads soon if a part of the page is being made.
+    pub(super) fn soon_if(self, is_awaited: bool) -> Self {
+        let after_s = if is_awaited {
+            RELOAD_AWAITED_AFTER_S
+        } else {
+            self.after_s
+        };
+        Self { after_s, ..self }
     }
 }
 
 /// Renders a page.
 pub(super) fn page(title: &str, top: &Top<'_>, body: Markup) -> Response {
     let mut headers = headers();
-    if top.reload.is_some_and(|reload| !reload.is_paused) {
-        headers.insert(REFRESH, HeaderValue::from(RELOAD_AFTER_S));
+    if let Some(reload) = top.reload.filter(|reload| !reload.is_paused) {
+        headers.insert(REFRESH, HeaderValue::from(reload.after_s));
     }
     (headers, frame(title, top, body)).into_response()
 }
@@ -131,10 +147,10 @@ fn footer() -> Markup {
 fn top_bar(top: &Top<'_>) -> Markup {
     html! {
         a.brand href="/" { "Echo" }
-        @if let Some(Reload { is_paused, toggle }) = top.reload {
+        @if let Some(Reload { is_paused, after_s, toggle }) = top.reload {
             span.quiet.reload {
                 @if *is_paused { "Reloading is paused. " a href=(toggle) { "Resume" } }
-                @else { "Reloads every " (RELOAD_AFTER_S) "\u{a0}s. " a href=(toggle) { "Pause" } }
+                @else { "Reloads every " (after_s) "\u{a0}s. " a href=(toggle) { "Pause" } }
             }
         }
         @if let Some(visitor) = top.visitor.filter(|visitor| visitor.is_signed_in) {

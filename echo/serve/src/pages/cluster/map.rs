@@ -16,6 +16,7 @@ use super::{Mark, Marks, View, rank_path};
 use crate::pages::bars::{Line, Run, strip};
 use crate::pages::format;
 use crate::pages::open_incidents::is_hang;
+use crate::pages::shared_maps::Shared;
 
 mod axis;
 mod scale;
@@ -32,13 +33,28 @@ pub(super) enum MapView {
     Ranks(Box<Ranks>),
     /// No ranks to compare.
     Empty,
-    /// The query timed out or was over the limit of concurrent queries.
+    /// Being made for the next load of the page.
+    Begun,
+    /// It could not be made, for example because there were too many queries.
     Unavailable(String),
+}
+
+impl MapView {
+    /// Returns whether a newer map is being made.
+    pub(super) const fn is_awaited(&self) -> bool {
+        match self {
+            Self::Begun => true,
+            Self::Ranks(ranks) => ranks.is_earlier,
+            Self::Empty | Self::Unavailable(_) => false,
+        }
+    }
 }
 
 /// Ranks with their lags.
 pub(super) struct Ranks {
     map: LagMap,
+    /// Whether a newer map is being made.
+    is_earlier: bool,
     axis: Axis,
     scale: Scale,
     has_several_jobs: bool,
@@ -60,7 +76,7 @@ struct Row {
 /// Prepares a map; `None` if it may not be seen. A map that times out does not fail the rest of the
 /// page.
 pub(super) fn from_lags(
-    map: Result<Option<Arc<LagMap>>, ToolError>,
+    map: Result<Option<Shared>, ToolError>,
     answer: Option<&Outliers>,
     marks: &Marks,
 ) -> Result<Option<MapView>, ToolError> {
@@ -70,10 +86,18 @@ pub(super) fn from_lags(
         }
         map => map?,
     };
-    Ok(map.map(|map| lay_out(Arc::unwrap_or_clone(map), answer, marks)))
+    let (map, is_earlier) = match map {
+        Some(Shared::Current(map)) => (map, false),
+        Some(Shared::Earlier(map)) => (map, true),
+        Some(Shared::Begun) => return Ok(Some(MapView::Begun)),
+        Some(Shared::Failed(message)) => return Ok(Some(MapView::Unavailable(message))),
+        None => return Ok(None),
+    };
+    let map = Arc::unwrap_or_clone(map);
+    Ok(Some(lay_out(map, is_earlier, answer, marks)))
 }
 
-fn lay_out(mut map: LagMap, answer: Option<&Outliers>, marks: &Marks) -> MapView {
+fn lay_out(mut map: LagMap, is_earlier: bool, answer: Option<&Outliers>, marks: &Marks) -> MapView {
     let Some(axis) = Axis::of_map(&map) else {
         return MapView::Empty;
     };
@@ -104,6 +128,7 @@ fn lay_out(mut map: LagMap, answer: Option<&Outliers>, marks: &Marks) -> MapView
     }
     MapView::Ranks(Box::new(Ranks {
         map,
+        is_earlier,
         axis,
         scale,
         has_several_jobs,
@@ -210,6 +235,9 @@ pub(super) fn section(view: &View<'_>, map_view: &MapView) -> Markup {
                         p { a href="?window=all" { "Show all that is stored" } }
                     }
                 }
+                MapView::Begun => {
+                    p.caveat { "It is being made, which takes some seconds for thousands of ranks: load the page again." }
+                }
                 MapView::Unavailable(why) => { p.caveat { "Not shown: " (why) } }
             }
         }
@@ -218,6 +246,9 @@ pub(super) fn section(view: &View<'_>, map_view: &MapView) -> Markup {
 
 fn tables(view: &View<'_>, ranks: &Ranks) -> Markup {
     html! {
+        @if ranks.is_earlier {
+            p.caveat { "Until " (format::instant(&ranks.map.window.to)) "; a newer one is being made." }
+        }
         @if ranks.notable.is_empty() {
             p { "No rank had a notable lag in the iterations that ended." }
         } @else {
