@@ -97,6 +97,8 @@ fn helm_refuses_values_that_the_chart_does_not_have() {
         ),
         ("echo.storage.size=much", "size"),
         ("createNamespaces=never", "createNamespaces"),
+        ("namespaces.echo=Not_a_name", "namespaces"),
+        ("tokens[0].id=grafana", "sha256"),
     ] {
         let mut helm = Command::new(program("helm"));
         helm.args(["template", "fleet-echo"]).arg(chart());
@@ -158,4 +160,56 @@ fn every_value_of_the_chart_has_an_effect() {
     let environment = container(agent)["env"].as_array().unwrap();
     assert!(environment.contains(&visible), "{environment:?}");
     assert_eq!(agent["tolerations"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+#[needs(NIGHTLY, PYPI)]
+fn everything_is_in_the_chosen_namespaces_and_that_of_the_release_is_not_created() {
+    let rendered = template(&[
+        "--namespace=monitoring",
+        "--set=namespaces.echo=,namespaces.agent=probes",
+    ]);
+    for ([kind, namespace, name], object) in &rendered {
+        let is_created = kind == "Namespace" && name == "probes";
+        let is_in_one = ["monitoring", "probes"].contains(&namespace.as_str());
+        let is_of_the_cluster = namespace.is_empty() && kind.starts_with("ClusterRole");
+        assert!(
+            is_created || is_in_one || is_of_the_cluster,
+            "{kind} {name}"
+        );
+        let text = object.to_string();
+        for old in [
+            "fleet-echo.svc",
+            "serviceaccount:fleet-agent",
+            "metadata.name\":\"fleet-",
+        ] {
+            assert!(!text.contains(old), "{old} in {kind} {name}");
+        }
+    }
+    let settings = &find(&rendered, "ConfigMap", "fleet-agent-settings-")["data"];
+    let endpoint = "https://fleet-echo.monitoring.svc:4317";
+    assert_eq!(settings["FLEET_AGENT_ENDPOINT"], endpoint);
+}
+
+#[test]
+#[needs(NIGHTLY, PYPI)]
+fn tokens_are_added_to_the_access_file() {
+    let hash = "413a28a354cbfeeb16cb2ba5c6893a3bfcd92c80da44cb9bffc43d3a28108e54";
+    let token = format!("--set=tokens[0].id=grafana,tokens[0].sha256={hash}");
+    for (flags, n_issuers) in [
+        (vec![], 1),
+        (vec!["--set=access=tokens: [{ id: prometheus }]"], 0),
+    ] {
+        let rendered = template(&[&flags[..], &[&*token]].concat());
+        let access = &find(&rendered, "ConfigMap", "fleet-echo-access")["data"]["access.yaml"];
+        let access: Value = serde_norway::from_str(access.as_str().unwrap()).unwrap();
+        let tokens = access["tokens"].as_array().unwrap();
+        assert_eq!(
+            tokens.last(),
+            Some(&json!({ "id": "grafana", "sha256": hash }))
+        );
+        assert_eq!(tokens.len(), 1 + flags.len());
+        let issuers = access["issuers"].as_array();
+        assert_eq!(issuers.map_or(0, Vec::len), n_issuers);
+    }
 }
