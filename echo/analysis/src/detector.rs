@@ -82,7 +82,10 @@ impl Detector {
                 output.lost.extend(self.observe_block(key, block, now));
             }
             // After the blocks, which tell how many iterations there were.
-            output.append(self.stragglers.advance(arrived, &self.iterations));
+            output.append(
+                self.stragglers
+                    .advance(arrived, &self.iterations, &self.hang_tracker),
+            );
             // Also after the clock was set back: the earlier time is not elapsed time.
             let since_ms = now.millis_since(self.last_hang_check);
             if !(0.0..self.next_hang_check_ms).contains(&since_ms) {

@@ -51,6 +51,7 @@ mod report;
 mod sdk;
 mod security;
 mod shards;
+mod shift;
 mod spans;
 mod sql;
 mod testbed;

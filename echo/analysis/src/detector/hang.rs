@@ -2,6 +2,7 @@
 
 mod loss;
 mod sentence;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::incident::{abandoned, incident_id};
 
 use loss::lost_time;
 use sentence::describe;
+use times::HungTimes;
 
 /// Subject in the identifiers of these incidents.
 const SUBJECT: &str = "Hang";
@@ -48,6 +50,7 @@ pub(super) struct HangTracker {
     attributed_until: BTreeMap<JobKey, Nanos>,
     /// Latest attributed spans of each job.
     attributed: BTreeMap<JobKey, VecDeque<AttributedSpan>>,
+    hung: HungTimes,
     /// Time at which the first process of a job that hung has ended.
     given_up: BTreeMap<JobKey, Nanos>,
 }
@@ -123,11 +126,19 @@ impl HangTracker {
             let until = self.attributed_until.entry(job.clone());
             let until = until.or_insert(incident.last_seen);
             *until = (*until).max(incident.last_seen);
+            if let Some(time) = Window::new(incident.first_seen, incident.last_seen) {
+                self.hung.add(job, time);
+            }
         }
         let open = known.into_iter();
         self.open = open
             .map(|(job, (comm, own))| (job, OpenHang::new(comm, own)))
             .collect();
+    }
+
+    /// Latest times in which a job hung, on the clock of a rank that waited. Their cost is that of the hang.
+    pub(super) fn times(&self, job: &JobKey) -> Vec<Window> {
+        self.hung.of(job)
     }
 
     /// Ranks that a job waits for.
@@ -230,6 +241,7 @@ impl HangTracker {
         };
         *until = first.last_report;
         let lost = lost_time(incident, &job.0, interval, progress, found);
+        self.hung.add(job, interval);
         self.record(job, interval, &lost, now);
         lost
     }
@@ -293,6 +305,9 @@ impl HangTracker {
         if let Some((until, known)) = until.zip(self.attributed_until.get_mut(job)) {
             *known = (*known).max(until);
         }
+        if let Some(row) = lost.first() {
+            self.hung.add(job, row.interval);
+        }
         lost
     }
 
@@ -300,6 +315,7 @@ impl HangTracker {
     pub(super) fn end(&mut self, job: &JobKey) -> DetectorOutput {
         self.attributed_until.remove(job);
         self.attributed.remove(job);
+        self.hung.remove(job);
         self.given_up.remove(job);
         let mut output = DetectorOutput::default();
         let over = self.open.remove(job);

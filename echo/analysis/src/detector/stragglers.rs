@@ -14,6 +14,7 @@ use echo_core::units::Nanos;
 use fleet_proto::{attribute, metric};
 
 use super::JobKey;
+use super::hang::HangTracker;
 use crate::assembly::CohortKey;
 use crate::attributes;
 use crate::iteration_clock::IterationClock;
@@ -98,6 +99,7 @@ impl Stragglers {
         &mut self,
         arrived: &[StoredEvent],
         iterations: &BTreeMap<JobKey, IterationClock>,
+        hangs: &HangTracker,
     ) -> DetectorOutput {
         let Some(now) = arrived.last().map(|stored| stored.received) else {
             return DetectorOutput::default();
@@ -108,7 +110,7 @@ impl Stragglers {
         let mut output = DetectorOutput::default();
         for name in clusters {
             if let Some(cluster) = self.clusters.get_mut(name) {
-                let mut found = cluster.advance(name, iterations, now);
+                let mut found = cluster.advance(name, iterations, hangs, now);
                 self.carried.hand_over(|known| cluster.adopt(known));
                 self.carried.remove_repeated(&mut found);
                 output.append(found);
@@ -239,12 +241,13 @@ impl Cluster {
         &mut self,
         name: &ClusterId,
         iterations: &BTreeMap<JobKey, IterationClock>,
+        hangs: &HangTracker,
         now: Nanos,
     ) -> DetectorOutput {
         let reports = self.detector.advance(now);
         let mut output = DetectorOutput::default();
         for report in &reports {
-            output.append(self.publish(name, report, iterations));
+            output.append(self.publish(name, report, iterations, hangs));
         }
         let detector = &self.detector;
         let gone = self
@@ -261,6 +264,7 @@ impl Cluster {
         name: &ClusterId,
         report: &Report,
         iterations: &BTreeMap<JobKey, IterationClock>,
+        hangs: &HangTracker,
     ) -> DetectorOutput {
         let processes = self.detector.living(report.job);
         let members: Vec<Arc<Origin>> = processes
@@ -276,6 +280,7 @@ impl Cluster {
             host_times: &self.host_times,
             source: self.detector.source(report.job).unwrap_or(Source::Host),
             iterations: iterations.get(&job),
+            hung: hangs.times(&job),
             peers: self.detector.peers(report.job),
             members,
         };

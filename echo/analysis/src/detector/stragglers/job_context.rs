@@ -7,6 +7,7 @@ use echo_core::ids::{Rank, RankInJob};
 use echo_core::model::detector_output::CauseClass;
 use echo_core::model::event::{Origin, Source};
 use echo_core::model::inputs::{Inputs, RankWaiting};
+use echo_core::units::Window;
 
 use super::host_time::{HostTime, is_late_host};
 use crate::assembly::CohortKey;
@@ -26,6 +27,8 @@ pub(super) struct JobContext<'a> {
     /// What measures its ranks.
     pub(super) source: Source,
     pub(super) iterations: Option<&'a IterationClock>,
+    /// Times in which the job hung.
+    pub(super) hung: Vec<Window>,
     pub(super) peers: Option<PeerComparison>,
 }
 

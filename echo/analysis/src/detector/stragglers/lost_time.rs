@@ -25,6 +25,42 @@ pub(super) struct Lost {
     waited: f64,
 }
 
+/// Parts of pieces that are in none of these times.
+pub(super) fn outside(pieces: &[Piece], times: &[Window]) -> Vec<Piece> {
+    let mut parts = pieces.to_vec();
+    for time in times {
+        parts = parts
+            .iter()
+            .flat_map(|piece| [before(piece, time.from()), after(piece, time.to())])
+            .flatten()
+            .collect();
+    }
+    parts
+}
+
+/// Loss of all pieces, GPU-seconds.
+pub(super) fn lost(pieces: &[Piece]) -> f64 {
+    pieces.iter().map(|piece| piece.lost_gpu_s).sum()
+}
+
+fn before(piece: &Piece, end: Nanos) -> Option<Piece> {
+    part(piece, piece.from, piece.to.min(end))
+}
+
+fn after(piece: &Piece, begin: Nanos) -> Option<Piece> {
+    part(piece, piece.from.max(begin), piece.to)
+}
+
+fn part(piece: &Piece, from: Nanos, to: Nanos) -> Option<Piece> {
+    let share = to.millis_since(from) / piece.to.millis_since(piece.from);
+    (share > 0.0).then_some(Piece {
+        from,
+        to,
+        lost_gpu_s: piece.lost_gpu_s * share.min(1.0),
+        ..*piece
+    })
+}
+
 /// Distributes the pieces of an incident over intervals.
 pub(super) fn by_interval(pieces: &[Piece]) -> ByInterval {
     let mut lost = ByInterval::new();
@@ -124,4 +160,37 @@ fn of_interval(
         }
     });
     rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(from: i64, to: i64, lost_gpu_s: f64) -> Piece {
+        Piece {
+            from: Nanos::new(from),
+            to: Nanos::new(to),
+            lost_gpu_s,
+            waited: 0.5,
+        }
+    }
+
+    fn time(from: i64, to: i64) -> Window {
+        Window::new(Nanos::new(from), Nanos::new(to)).unwrap()
+    }
+
+    #[test]
+    fn what_is_lost_in_other_times_is_cut_out() {
+        let pieces = [piece(0, 100, 10.0), piece(200, 300, 20.0)];
+        let left = outside(&pieces, &[time(40, 60), time(90, 210), time(400, 500)]);
+        let expected = [piece(0, 40, 4.0), piece(60, 90, 3.0), piece(210, 300, 18.0)];
+        assert_eq!(left.len(), expected.len(), "{left:?}");
+        for (left, expected) in left.iter().zip(&expected) {
+            assert_eq!((left.from, left.to), (expected.from, expected.to));
+            assert!((left.lost_gpu_s - expected.lost_gpu_s).abs() < 1e-9);
+        }
+        assert!((lost(&left) - 25.0).abs() < 1e-9);
+        assert_eq!(outside(&pieces, &[]), pieces);
+        assert_eq!(outside(&pieces, &[time(-1, 301)]), []);
+    }
 }

@@ -13,7 +13,7 @@ use echo_core::units::Nanos;
 
 use super::JobKey;
 use super::job_context::JobContext;
-use super::lost_time::{ByInterval, by_interval, rows};
+use super::lost_time::{ByInterval, by_interval, lost, outside, rows};
 use super::wording::{Periods, reason};
 use crate::assembly::CohortKey;
 use crate::incident::{abandoned, severity};
@@ -26,6 +26,9 @@ use crate::straggler::incident::{Finding as Found, Incident as FoundIncident, Ra
 const AGREED: f64 = 0.95;
 const ONLY_PACE: f64 = 0.9;
 const ONLY_WAITING: f64 = 0.7;
+
+/// Least share of an incident's loss that is outside of hangs: one with less is only the hang.
+const LEAST_OUTSIDE: f64 = 0.1;
 
 /// Stands for the duration of an iteration where a job has none, milliseconds: figures per iteration
 /// are then figures per second.
@@ -81,6 +84,11 @@ impl PublishedJob {
         let mut output = DetectorOutput::default();
         let mut seen = BTreeSet::new();
         for found in &report.incidents {
+            // Of a hang the pace knows as well, but its time is lost once.
+            let pieces = outside(&found.pieces, &context.hung);
+            if lost(&pieces) < LEAST_OUTSIDE * lost(&found.pieces) {
+                continue;
+            }
             let known = self.open.get(&found.number);
             let Some(mut incident) = incident(context, found) else {
                 continue;
@@ -91,7 +99,7 @@ impl PublishedJob {
             }
             let none = ByInterval::new();
             let before = known.map_or(&none, |known| &known.lost);
-            let lost = by_interval(&found.pieces);
+            let lost = by_interval(&pieces);
             output
                 .lost
                 .extend(rows(context, found, (incident.id, before, &lost)));
