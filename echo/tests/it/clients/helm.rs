@@ -162,6 +162,9 @@ fn every_value_of_the_chart_has_an_effect() {
     assert_eq!(agent["tolerations"].as_array().unwrap().len(), 4);
 }
 
+/// Kinds of objects that are in no namespace, besides namespaces.
+const OF_THE_CLUSTER: [&str; 2] = ["ClusterRoleBinding", "PriorityClass"];
+
 #[test]
 #[needs(NIGHTLY, PYPI)]
 fn everything_is_in_the_chosen_namespaces_and_that_of_the_release_is_not_created() {
@@ -172,7 +175,7 @@ fn everything_is_in_the_chosen_namespaces_and_that_of_the_release_is_not_created
     for ([kind, namespace, name], object) in &rendered {
         let is_created = kind == "Namespace" && name == "probes";
         let is_in_one = ["monitoring", "probes"].contains(&namespace.as_str());
-        let is_of_the_cluster = namespace.is_empty() && kind.starts_with("ClusterRole");
+        let is_of_the_cluster = namespace.is_empty() && OF_THE_CLUSTER.contains(&kind.as_str());
         assert!(
             is_created || is_in_one || is_of_the_cluster,
             "{kind} {name}"
