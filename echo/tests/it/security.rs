@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use serde_json::Value;
 
-use self::site::{Site, metrics, printed, run};
+use self::site::{Site, metrics, printed};
 use crate::testbed::{ECHO, Echo, agent, recording, wait_for};
 
 pub(crate) mod issuer;
+mod rotation;
 mod site;
 
 #[test]
@@ -194,72 +194,6 @@ fn an_agent_can_send_only_for_the_node_in_its_certificate() {
         .output()
         .unwrap();
     assert_forbidden(&site, &echo, &replayed);
-    assert_eq!(echo.terminate(), 0);
-}
-
-#[test]
-fn certificates_and_tokens_change_under_load_without_a_failed_request() {
-    let site = Site::new();
-    let echo = site.serve(&[]);
-    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let arguments = ["outliers", "--window", "all"];
-    let token = std::fs::read_to_string(site.path("grafana")).unwrap();
-    let before = std::fs::read_to_string(site.path("tls/ca.pem")).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !stop.load(Relaxed) {
-                    let output = Command::new(ECHO)
-                        .args(arguments)
-                        .args(["--server", &format!("https://{}", echo.http)])
-                        .args(["--tls-ca", &site.text("both.pem"), "--token", &token])
-                        .output()
-                        .unwrap();
-                    assert!(output.status.success(), "{}", printed(&output));
-                    answered.fetch_add(1, Relaxed);
-                }
-            });
-        }
-        std::fs::write(site.path("both.pem"), &before).unwrap();
-        wait_for("queries", || answered.load(Relaxed) > 5);
-        // Clients trust the new authority before the server presents its certificate, as in every
-        // rotation.
-        let other = tempfile::tempdir().unwrap();
-        run(&["dev-cert", "--dir", &other.path().display().to_string()]);
-        let after = std::fs::read_to_string(other.path().join("ca.pem")).unwrap();
-        std::fs::write(site.path("both.pem"), before.clone() + &after).unwrap();
-        for name in ["cert.pem", "key.pem"] {
-            std::fs::copy(other.path().join(name), site.path("tls").join(name)).unwrap();
-        }
-        echo.signal("HUP");
-        let served = |authority: &str| {
-            std::fs::write(site.path("one.pem"), authority).unwrap();
-            let mut command = Command::new(ECHO);
-            command
-                .args(arguments)
-                .args(["--server", &format!("https://{}", echo.http)])
-                .args(["--tls-ca", &site.text("one.pem"), "--token", &token]);
-            command.output().unwrap().status.success()
-        };
-        wait_for("the new certificate", || served(&after));
-        assert!(!served(&before));
-        // Invalid files leave the previous ones in force.
-        let n_answered = answered.load(Relaxed);
-        std::fs::write(site.path("tls/cert.pem"), "garbage").unwrap();
-        std::fs::write(site.path("access.yaml"), "tokens: 5").unwrap();
-        echo.signal("HUP");
-        let failing = || {
-            let metrics = metrics(&echo, &token);
-            ["certificate", "access"].iter().all(|source| {
-                metrics.contains(&format!(
-                    "echo_config_reload_failing{{source=\"{source}\"}} 1"
-                ))
-            })
-        };
-        wait_for("the broken files to be noticed", failing);
-        wait_for("more queries", || answered.load(Relaxed) > n_answered + 5);
-        stop.store(true, Relaxed);
-    });
     assert_eq!(echo.terminate(), 0);
 }
 
