@@ -31,8 +31,8 @@ use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::Amount;
 use crate::sql::{SqlError, SqlQuery, SqlTable};
 
-/// Deadline of statements in these tests.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// Deadline of statements in these tests: the default of a server.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Store with rows in every table, and a file beside it that statements must not read.
 pub(super) struct Lab {

@@ -18,6 +18,8 @@ use crate::limits::Limits;
 const METRIC: &str = "fleet.rank.period_ms";
 /// Events per batch.
 const EVENTS: u64 = 100;
+/// Least number of statements beside a writer.
+const STATEMENTS: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_sees_what_was_committed_before_it() {
@@ -85,9 +87,13 @@ async fn statements_beside_commits_and_checkpoints_see_whole_batches_and_none_is
     let (store, _folder) = restless();
     let empty = store.vitals().database_bytes;
     let acknowledged = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
     let rank = origin("prod", "node-1", 1);
     let write = async {
-        for number in 1..=300_u64 {
+        for number in 1_u64.. {
+            if is_over.load(Ordering::Acquire) {
+                break;
+            }
             let times = (0..EVENTS).map(|event| (number * EVENTS + event).cast_signed());
             let events = times.map(|time| gauge(&rank, METRIC, time, Reading::Double(40.0)));
             store.append(batch(number, events.collect())).await.unwrap();
@@ -97,7 +103,8 @@ async fn statements_beside_commits_and_checkpoints_see_whole_batches_and_none_is
     let whole = "SELECT count(*), count(DISTINCT timestamp_ns) FROM events";
     let read = async {
         let mut statements = 0;
-        while acknowledged.load(Ordering::Acquire) < 300 {
+        // Until a checkpoint has written to the file.
+        while statements < STATEMENTS || store.vitals().database_bytes <= empty {
             let before = acknowledged.load(Ordering::Acquire);
             let rows = store.run_sql(query(whole)).await.unwrap().rows;
             let batches = rows[0][0].as_u64().unwrap() / EVENTS;
@@ -105,10 +112,8 @@ async fn statements_beside_commits_and_checkpoints_see_whole_batches_and_none_is
             assert_eq!(rows[0][..2], vec![json!(batches * EVENTS); 2]);
             statements += 1;
         }
-        statements
+        is_over.store(true, Ordering::Release);
     };
-    let ((), statements) = tokio::join!(write, read);
-    assert!(statements > 3, "{statements}");
-    assert!(store.vitals().database_bytes > empty, "no checkpoint");
+    tokio::join!(write, read);
     store.close().await.unwrap();
 }

@@ -17,10 +17,12 @@ use super::limits::wait_for_no_process;
 use super::{Lab, long, query};
 use crate::EventStore;
 use crate::contract::sample::{batch, gauge, origin};
-use crate::sql::SqlError;
+use crate::sql::{SqlError, SqlQuery};
 
 /// Number of callers of attacks: as many as statements may take long.
 const ATTACKERS: u64 = 4;
+/// Deadline of attacks.
+const DEADLINE: Duration = Duration::from_secs(2);
 /// Longest time to an answer for others.
 const PROMISED: Duration = Duration::from_secs(1);
 /// Interval of their requests.
@@ -56,6 +58,28 @@ impl Display for Times {
     }
 }
 
+/// Runs attacks in an order of their own until it is over. Returns their number.
+async fn attack(lab: &Lab, is_over: &AtomicBool, seed: u64) -> u64 {
+    let files = ["attacks.sql", "queries.sql"].into_iter();
+    let mut corpus: Vec<_> = files.flat_map(statements).chain(long::attacks()).collect();
+    corpus.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    let mut n_attacks = 0;
+    for (_, text) in corpus.iter().cycle() {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let query = SqlQuery {
+            deadline: DEADLINE,
+            ..query(text)
+        };
+        let answer = lab.store.run_sql(query).await;
+        let is_failure = matches!(answer, Err(SqlError::Store(_)));
+        assert!(!is_failure, "{answer:?} {text}");
+        n_attacks += 1;
+    }
+    n_attacks
+}
+
 /// Runs for `FLEET_FUZZ_SECONDS` (default 10). Prints numbers of answers with median, 99th percentile and longest time.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs for FLEET_FUZZ_SECONDS"]
@@ -68,27 +92,6 @@ async fn fuzz_sql_of_four_callers_leaves_sql_queries_and_ingest_to_others() {
     let seconds = configured.and_then(|text| text.parse().ok()).unwrap_or(10);
     let lab = Lab::new().await;
     let is_over = AtomicBool::new(false);
-    let attack = |seed| {
-        let (lab, is_over) = (&lab, &is_over);
-        async move {
-            let files = ["attacks.sql", "queries.sql"]
-                .into_iter()
-                .flat_map(statements);
-            let mut corpus: Vec<_> = files.chain(long::attacks()).collect();
-            corpus.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-            let mut statements = 0_u64;
-            for (_, text) in corpus.iter().cycle() {
-                if is_over.load(Ordering::Relaxed) {
-                    break;
-                }
-                let answer = lab.store.run_sql(query(text)).await;
-                let is_failure = matches!(answer, Err(SqlError::Store(_)));
-                assert!(!is_failure, "{answer:?} {text}");
-                statements += 1;
-            }
-            statements
-        }
-    };
     let others = async {
         let (mut sql, mut queries, mut appends) = <(Times, Times, Times)>::default();
         let rank = origin("prod", "node-1", 1);
@@ -115,6 +118,7 @@ async fn fuzz_sql_of_four_callers_leaves_sql_queries_and_ingest_to_others() {
         (sql, queries, appends)
     };
     let attacks = async {
+        let attack = |seed| attack(&lab, &is_over, seed);
         let (a, b, c, d) = tokio::join!(attack(1), attack(2), attack(3), attack(4));
         a + b + c + d
     };

@@ -235,7 +235,11 @@ fn endless_pattern() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_cannot_be_interrupted_is_stopped_at_its_deadline() {
     let lab = Lab::new().await;
-    let error = lab.run(&endless_pattern()).await.unwrap_err();
+    let query = SqlQuery {
+        deadline: Duration::from_secs(2),
+        ..query(&endless_pattern())
+    };
+    let error = lab.store.run_sql(query).await.unwrap_err();
     assert!(matches!(error, SqlError::Timeout { .. }), "{error:?}");
     wait_for_no_process().await;
 }
