@@ -20,7 +20,7 @@ use fleet_test_harness::NIGHTLY;
 
 use super::{CHROMIUM, browse, expect, expect_text, go, pictures};
 use crate::load::mixed;
-use crate::testbed::Echo;
+use crate::testbed::{Echo, wait_for};
 
 const RANKS: u32 = 10_240;
 
@@ -166,8 +166,14 @@ async fn a_browser_shows_the_most_important_of_ten_thousand_ranks() {
     filled(&db).await;
     // A debug build computes the map slowly.
     let echo = Echo::serve_with(&db, &["--query-deadline", "60s"]);
+    let page = format!("http://{}/clusters/crowd?window=all", echo.http);
+    // The first viewer sees the page without the map, which is being made.
+    wait_for("the map", || {
+        let page = ureq::get(&page).call().unwrap().body_mut().read_to_string();
+        !page.unwrap().contains("It is being made")
+    });
     let mut plan = vec![
-        go(&format!("http://{}/clusters/crowd?window=all", echo.http)),
+        go(&page),
         expect_text("rank 7777"),
         expect_text("10239 other ranks, never more than"),
         expect_text("10176 ranks with smaller lags are omitted"),
