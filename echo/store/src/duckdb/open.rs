@@ -74,7 +74,7 @@ pub(super) fn beside_writer(
     attach: Option<&str>,
 ) -> Result<Connection, StoreError> {
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
-    // More than one would work beside the writer; the files of a lake are read by a server for reading alone.
+    // The server that writes needs the other cores. A server that only reads a lake leaves all of them to statements.
     let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = attach.map_or(1, |_lake| cores());
     let settings = offline(Config::default())

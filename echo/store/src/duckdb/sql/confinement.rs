@@ -14,7 +14,7 @@ use seccompiler::{
 /// Memory of values that the engine does not count, and of the reply, bytes.
 const UNCOUNTED_BYTES: u64 = 64 << 20;
 
-/// CPU time beyond the deadline after which the kernel ends the process, should nobody else.
+/// CPU time beyond the deadline after which the kernel ends a process that the store has not killed, seconds.
 const SPARE_CPU_S: u64 = 2;
 
 /// Steps by which other work goes first.

@@ -1,5 +1,5 @@
-//! What a store and the process of a statement exchange: one JSON document on standard input, and one on standard
-//! output.
+//! What a store and the process of a statement exchange: a line of JSON on standard input, and a JSON document on
+//! standard output.
 
 use std::path::PathBuf;
 

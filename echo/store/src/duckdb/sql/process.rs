@@ -52,7 +52,7 @@ pub(super) async fn answer(program: &Path, request: &Request) -> Result<SqlTable
     })
 }
 
-/// Command that starts a process for a statement. It dies with the command's child.
+/// Command that starts a process for a statement. Dropping the handle of the process kills it.
 fn command(program: &Path) -> Command {
     #[expect(
         clippy::disallowed_methods,
@@ -78,7 +78,7 @@ async fn exchange(program: &Path, request: &Request) -> std::io::Result<Ended> {
     line.push(b'\n');
     let mut child = command(program).spawn()?;
     let (mut output, mut message) = (Vec::new(), Vec::new());
-    // Standard input stays open until the reply is there: that tells the process that somebody waits for it.
+    // Kept open until the reply has been read: the process ends when its standard input is closed.
     let mut stdin = child.stdin.take();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let write = async {

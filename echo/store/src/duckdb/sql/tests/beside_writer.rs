@@ -49,36 +49,46 @@ fn restless() -> (DuckDbStore, tempfile::TempDir) {
     (store, folder)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn backups_beside_commits_and_checkpoints_have_whole_batches_and_none_is_missing() {
-    let (store, folder) = restless();
-    let acknowledged = AtomicU64::new(0);
-    let is_over = AtomicBool::new(false);
-    let rank = origin("prod", "node-1", 1);
-    let write = async {
+/// Writer of batches, until it is told that the test is over.
+#[derive(Default)]
+struct Writing {
+    /// Number of the last batch that was acknowledged.
+    acknowledged: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Writing {
+    async fn write(&self, store: &DuckDbStore) {
+        let rank = origin("prod", "node-1", 1);
         for number in 1_u64.. {
-            if is_over.load(Ordering::Acquire) {
+            if self.is_over.load(Ordering::Acquire) {
                 break;
             }
             let times = (0..EVENTS).map(|event| (number * EVENTS + event).cast_signed());
             let events = times.map(|time| gauge(&rank, METRIC, time, Reading::Double(40.0)));
             store.append(batch(number, events.collect())).await.unwrap();
-            acknowledged.store(number, Ordering::Release);
+            self.acknowledged.store(number, Ordering::Release);
         }
-    };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_beside_commits_and_checkpoints_have_whole_batches_and_none_is_missing() {
+    let (store, folder) = restless();
+    let writer = Writing::default();
     let copy = async {
         for copy in 0..10 {
             let target = folder.path().join(format!("{copy}.duckdb"));
-            let before = acknowledged.load(Ordering::Acquire);
+            let before = writer.acknowledged.load(Ordering::Acquire);
             let db = folder.path().join("echo.db");
             let copying = move || backup(&db, &target, &ManualClock::at(at(60_000)));
             let made = tokio::task::spawn_blocking(copying).await.unwrap().unwrap();
             assert!(made.contents.events >= before * EVENTS, "{made:?} {before}");
             assert_eq!(made.contents.events % EVENTS, 0);
         }
-        is_over.store(true, Ordering::Release);
+        writer.is_over.store(true, Ordering::Release);
     };
-    tokio::join!(write, copy);
+    tokio::join!(writer.write(&store), copy);
     store.close().await.unwrap();
 }
 
@@ -86,34 +96,21 @@ async fn backups_beside_commits_and_checkpoints_have_whole_batches_and_none_is_m
 async fn statements_beside_commits_and_checkpoints_see_whole_batches_and_none_is_missing() {
     let (store, _folder) = restless();
     let empty = store.vitals().database_bytes;
-    let acknowledged = AtomicU64::new(0);
-    let is_over = AtomicBool::new(false);
-    let rank = origin("prod", "node-1", 1);
-    let write = async {
-        for number in 1_u64.. {
-            if is_over.load(Ordering::Acquire) {
-                break;
-            }
-            let times = (0..EVENTS).map(|event| (number * EVENTS + event).cast_signed());
-            let events = times.map(|time| gauge(&rank, METRIC, time, Reading::Double(40.0)));
-            store.append(batch(number, events.collect())).await.unwrap();
-            acknowledged.store(number, Ordering::Release);
-        }
-    };
+    let writer = Writing::default();
     let whole = "SELECT count(*), count(DISTINCT timestamp_ns) FROM events";
     let read = async {
         let mut statements = 0;
         // Until a checkpoint has written to the file.
         while statements < STATEMENTS || store.vitals().database_bytes <= empty {
-            let before = acknowledged.load(Ordering::Acquire);
+            let before = writer.acknowledged.load(Ordering::Acquire);
             let rows = store.run_sql(query(whole)).await.unwrap().rows;
             let batches = rows[0][0].as_u64().unwrap() / EVENTS;
             assert!(batches >= before, "{batches} of {before}");
             assert_eq!(rows[0][..2], vec![json!(batches * EVENTS); 2]);
             statements += 1;
         }
-        is_over.store(true, Ordering::Release);
+        writer.is_over.store(true, Ordering::Release);
     };
-    tokio::join!(write, read);
+    tokio::join!(writer.write(&store), read);
     store.close().await.unwrap();
 }
