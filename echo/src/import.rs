@@ -201,6 +201,7 @@ impl Importer<'_> {
                 "outliers": outliers,
                 "cost": cost,
                 "cost_unknown": unknown_cost,
+                "loss_by_arrivals": report.loss().filter(|_| !is_named),
                 "page": page,
             });
             writeln!(out, "{all:#}")?;
@@ -310,6 +311,9 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
     if report.hang.is_none() {
         if is_empty(&answers.outliers) {
             writeln!(out, "  verdict  {}", without_outlier(report))?;
+            if let Some(loss) = report.loss() {
+                return writeln!(out, "  cost     {loss}");
+            }
             if let Some(unknown) = unknown_cost(report) {
                 return writeln!(out, "  cost     unknown: {unknown}");
             }
@@ -324,7 +328,7 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
     print_cost(out, &answers.cost)?;
     writeln!(
         out,
-        "           of {} s only: a dump does not tell how long its ranks have waited",
+        "           of {} s only: how long the ranks have waited is not read from the files",
         age(Duration::ZERO).as_secs()
     )
 }
@@ -334,26 +338,26 @@ const MUCH_WAITING: f64 = 0.05;
 
 /// Returns why the cost is unknown if the detector names no rank, and how long the ranks waited.
 fn unknown_cost(report: &Report) -> Option<String> {
-    let waiting = report.waiting.as_ref();
-    let waited = waiting.map_or_else(String::new, |waiting| {
-        let of_time = |share: f64| format!(", {:.1} % of the traced time", share * 100.0);
-        let share = waiting.share.map_or_else(String::new, of_time);
-        let gpu_s = waiting.gpu_s;
-        format!("the ranks waited {gpu_s:.2} GPU-seconds for one another{share}")
-    });
-    if report.cause().is_some() || report.late_together.is_some() {
-        return Some(format!(
-            "the detector has too few healthy steps to compare with; {waited}"
-        ));
+    if report.loss().is_some() {
+        return Some("by its past: the detector of running jobs names no rank".to_owned());
     }
-    let is_much = waiting.is_some_and(|waiting| waiting.share >= Some(MUCH_WAITING));
-    is_much.then(|| format!("no part of the trace is known to be healthy; {waited}"))
+    let waiting = report.waiting.as_ref()?;
+    let is_much = waiting.share >= Some(MUCH_WAITING);
+    // Operations side by side count each, which can be more than all time.
+    let share = waiting.share.filter(|share| *share < 1.0);
+    let of_time = |share: f64| format!(", {:.1} % of the traced time", share * 100.0);
+    is_much.then(|| {
+        format!(
+            "no part of the trace is known to be healthy; the ranks waited {:.2} GPU-seconds for one another{}",
+            waiting.gpu_s,
+            share.map_or_else(|| " in operations side by side".to_owned(), of_time)
+        )
+    })
 }
 
 /// Returns what can be said if the detector names no rank.
 fn without_outlier(report: &Report) -> String {
-    let why =
-        "for the detector the traced steps are too few, or have no healthy ones to compare with";
+    let why = "the detector of running jobs, which needs seconds of healthy steps before a fault, names none";
     if let Some(late) = &report.late_together {
         return format!("{}, by their arrivals alone: {why}", late.noun());
     }

@@ -41,6 +41,9 @@ pub struct LateRank {
     pub n_ops: usize,
     /// Number of operations at which it was last, or paused.
     pub n_last: usize,
+    /// Number of operations before the first one of these.
+    #[serde(default)]
+    pub n_before: usize,
     /// Share of the group's waiting at these operations.
     pub wait_share: f64,
     /// Mean delay behind the median of its peers at these operations, milliseconds.
@@ -105,6 +108,9 @@ fn computed_part(
 #[derive(Debug, Clone, Copy, Default)]
 struct Last {
     n: usize,
+    /// Number of operations before the first one, and before the first pause.
+    n_before: Option<usize>,
+    n_before_pauses: Option<usize>,
     lag_ms: f64,
     /// Lag behind the next one to arrive.
     alone_ms: f64,
@@ -126,7 +132,7 @@ fn late_rank(group: &MatchedGroup<'_>) -> Option<LateRank> {
 #[expect(clippy::cast_precision_loss, reason = "counts and durations")]
 fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank> {
     let mut by_rank = vec![Last::default(); group.ranks.len()];
-    for of_ranks in ops {
+    for (before, of_ranks) in ops.iter().enumerate() {
         let times: Vec<f64> = of_ranks
             .iter()
             .map(|op| op.duration_ns as f64 / 1e6)
@@ -137,11 +143,13 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
         {
             let peers_ms = median_without(&times, at);
             last.n += 1;
+            last.n_before.get_or_insert(before);
             last.lag_ms += peers_ms - own_ms;
             let alone_ms = least_without(&times, at) - own_ms;
             last.alone_ms += alone_ms;
             if peers_ms - own_ms > CLEARLY * peers_ms && alone_ms > CLEARLY * (peers_ms - own_ms) {
                 last.n_pauses += 1;
+                last.n_before_pauses.get_or_insert(before);
                 last.pauses_ms += peers_ms - own_ms;
             }
             last.peers_ms += peers_ms;
@@ -154,10 +162,10 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
         && last.lag_ms > MOSTLY * all_ms
         && last.lag_ms > CLEARLY * last.peers_ms
         && last.alone_ms > CLEARLY * last.lag_ms;
-    let (n_last, lag_ms) = if is_usually_last {
-        (last.n, last.lag_ms)
+    let (n_last, n_before, lag_ms) = if is_usually_last {
+        (last.n, last.n_before, last.lag_ms)
     } else {
-        (last.n_pauses, last.pauses_ms)
+        (last.n_pauses, last.n_before_pauses, last.pauses_ms)
     };
     let time_share = group.span_ms(0).map(|span_ms| lag_ms / span_ms);
     let is_late = n_last >= MIN_OPS
@@ -169,6 +177,7 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
         n_ranks: group.ranks.len(),
         n_ops: ops.len(),
         n_last,
+        n_before: n_before.unwrap_or(0),
         wait_share: lag_ms / all_ms,
         lag_ms: lag_ms / n_last as f64,
         time_share,
@@ -233,6 +242,7 @@ mod tests {
             n_ranks: 4,
             n_ops: 8,
             n_last: 8,
+            n_before: 0,
             wait_share: 1.0,
             lag_ms: 5.0,
             time_share: None,
@@ -268,7 +278,7 @@ mod tests {
                     size: 1,
                     start_ns: None,
                     duration_ns: match seq % steps {
-                        0 if rank != 1 => 400_000_000,
+                        9 if rank != 1 => 400_000_000,
                         // Each rank is the shortest one by turns.
                         _ => 1_000_000 + (u64::from(rank) + seq) % 4 * 1_000,
                     },
@@ -281,10 +291,10 @@ mod tests {
             let traces = (0..4).map(|rank| (rank, trace(rank))).collect();
             late_of(&traces)
                 .iter()
-                .map(|one| (one.rank, one.n_last))
+                .map(|one| (one.rank, one.n_last, one.n_before))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(every(10), [(1, 6)]);
+        assert_eq!(every(10), [(1, 6, 9)]);
         assert_eq!(every(60), []);
     }
 

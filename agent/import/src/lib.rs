@@ -6,7 +6,7 @@
 //! | 0 | [`pickle`], [`trace`] | the pickle format; the operations of a rank in one form |
 //! | 1 | [`flight_recorder`], [`kineto`], [`inspector`] | one format each |
 //! | 1 | [`calls`], [`bytedance`], [`nsys`], [`ras`], `watchdog` | the same |
-//! | 2 | [`hang`], [`lateness`], [`waiting`], [`blocks`] | what the operations of all ranks show |
+//! | 2 | [`hang`], [`lateness`], [`waiting`], [`loss`], [`blocks`] | what the operations of all ranks show |
 //! | 3 | [`mod@format`], [`progress`], [`report`], [`trace_set`] | the files of one job |
 //!
 //! ```
@@ -39,6 +39,7 @@ pub mod inspector;
 mod kernel;
 pub mod kineto;
 pub mod lateness;
+pub mod loss;
 mod matching;
 pub mod nsys;
 pub mod pickle;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
 use crate::lateness::{LateRank, cause};
+use crate::loss::Loss;
 use crate::matching::{MatchedGroup, matched};
 use crate::trace::RankTrace;
 use crate::waiting::{LateTogether, Waiting};
@@ -171,6 +172,15 @@ impl Report {
         cause(&self.late)
     }
 
+    /// Returns what the delays of the ranks that arrive last cost; `None` if it is not known which ones hold back
+    /// the others.
+    pub fn loss(&self) -> Option<Loss> {
+        let together = self.late_together.as_ref();
+        self.cause()
+            .map(Loss::from)
+            .or_else(|| together.map(Loss::from))
+    }
+
     /// Returns a sentence about the ranks that arrive last; `None` without such a rank.
     pub fn lateness(&self) -> Option<String> {
         let of_time = |share: Option<f64>| {
@@ -179,10 +189,11 @@ impl Report {
         };
         if let Some(late) = &self.late_together {
             return Some(format!(
-                "{} arrive last together at {} of {} operations of one kind, {:.1} ms behind the others{}",
+                "{} arrive last together at {} of {} operations of one kind{}, {:.1} ms behind the others{}",
                 late.noun(),
                 late.n_last,
                 late.n_ops,
+                since(late.n_before),
                 late.lag_ms,
                 of_time(late.time_share)
             ));
@@ -192,8 +203,12 @@ impl Report {
         if others.is_empty() {
             let share = of_time(first.time_share);
             return Some(format!(
-                "rank {} arrives last at {} of {} operations of one kind, {:.1} ms behind the median of its peers{share}",
-                first.rank, first.n_last, first.n_ops, first.lag_ms
+                "rank {} arrives last at {} of {} operations of one kind{}, {:.1} ms behind the median of its peers{share}",
+                first.rank,
+                first.n_last,
+                first.n_ops,
+                since(first.n_before),
+                first.lag_ms
             ));
         }
         let which = self.cause().map_or_else(
@@ -212,6 +227,14 @@ impl Report {
             "ranks {} each arrive last in their communicator: one cascade; {which}",
             list(&named)
         ))
+    }
+}
+
+/// Operations before the first one at which a rank is late, as the end of a clause.
+fn since(n_before: usize) -> String {
+    match n_before {
+        0 => String::new(),
+        n => format!(" after the first {n}"),
     }
 }
 

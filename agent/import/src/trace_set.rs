@@ -191,7 +191,7 @@ impl TraceSet {
             }),
         }
         if n_unread > 0 {
-            let reason = counted(n_unread, "event");
+            let reason = format!("{} of it; the others are read", counted(n_unread, "event"));
             self.skip(&ImportError::Damaged { file, reason });
         }
         Ok(())

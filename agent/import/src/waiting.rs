@@ -43,8 +43,14 @@ pub struct LateTogether {
     pub group: String,
     /// Number of operations of the kind that was compared.
     pub n_ops: usize,
+    /// Number of ranks of the group with a trace.
+    #[serde(default)]
+    pub n_ranks: usize,
     /// Number of operations at which they arrived clearly after all others.
     pub n_last: usize,
+    /// Number of operations before the first one of these.
+    #[serde(default)]
+    pub n_before: usize,
     /// Mean delay behind the others at these operations, milliseconds.
     pub lag_ms: f64,
     /// Share of the traced time that the delays take, 0 to 1; `None` if the format has no times.
@@ -147,14 +153,15 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateToget
     let (late, others) = order.split_at_checked(last_late + 1)?;
     let mean =
         |side: &[(f64, usize)], values: &[f64]| of(side, values).sum::<f64>() / side.len() as f64;
-    let (mut n_last, mut lag_ms) = (0_usize, 0.0);
-    for (waits, ops) in waits.iter().zip(ops) {
+    let (mut n_last, mut n_before, mut lag_ms) = (0_usize, None, 0.0);
+    for (before, (waits, ops)) in waits.iter().zip(ops).enumerate() {
         let longest = of(late, waits).fold(0.0, f64::max);
         let shortest = of(others, waits).fold(f64::INFINITY, f64::min);
         let own_ms = mean(others, waits) - mean(late, waits);
         let durations: Vec<f64> = ops.iter().map(|op| op.duration_ns as f64 / 1e6).collect();
         if longest < shortest && own_ms > CLEARLY * mean(others, &durations) {
             n_last += 1;
+            n_before.get_or_insert(before);
             lag_ms += own_ms;
         }
     }
@@ -171,7 +178,9 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateToget
         ranks,
         group: group.name.to_owned(),
         n_ops: ops.len(),
+        n_ranks: n,
         n_last,
+        n_before: n_before.unwrap_or(0),
         lag_ms: lag_ms / n_last as f64,
         time_share,
     })
@@ -223,7 +232,7 @@ mod tests {
         });
         let late = late.unwrap();
         assert_eq!(late.ranks, [4, 5, 6, 7]);
-        assert_eq!((late.n_last, late.n_ops), (40, 60));
+        assert_eq!((late.n_before, late.n_last, late.n_ops), (20, 40, 60));
         assert!((late.lag_ms - 20.0).abs() < 1e-9);
     }
 

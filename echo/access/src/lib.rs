@@ -78,7 +78,7 @@ pub enum Kind {
 }
 
 /// Permission to query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueryPermission {
     /// Clusters that may be queried.
     pub clusters: Scope,

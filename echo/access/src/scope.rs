@@ -4,12 +4,12 @@ use echo_core::ids::ClusterId;
 use echo_core::pattern::{self, Pattern};
 
 /// Set of clusters, as names and patterns with `*`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scope(Vec<Pattern>);
 
 /// Set of tools, as names and patterns with `*`. A tool has a name with dots and an alias with
 /// underscores; a pattern for one applies to both.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Globs(Vec<Pattern>);
 
 impl Scope {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::ids::MAX_NAME_BYTES;
 
 /// A name, or all names that match a pattern with `*`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern(String);
 
 /// Error of a text that is not a name.

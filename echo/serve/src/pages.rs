@@ -5,9 +5,9 @@
 //! them; the other modules render them to HTML, with every text escaped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{CONTENT_LENGTH, HOST};
 use axum::http::uri::Authority;
@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use echo_access::QueryPermission;
 use echo_core::error::Coded;
 use echo_tools::ToolError;
 use echo_tools::registry::Registry;
@@ -39,15 +40,18 @@ mod overview;
 mod permalink;
 mod rank;
 mod runbook;
-mod shared_maps;
+mod sharing;
 mod status;
 mod window_query;
 
-use client::{RankInCluster, ToolClient};
+use client::{RankInCluster, SharedMaps, ToolClient};
 use layout::{Reload, Top, Visitor};
 use login::{login, logout, sign_in};
-use shared_maps::SharedMaps;
+use sharing::Sharing;
 use window_query::WindowQuery;
+
+/// Time after its last viewer for which a map is kept.
+const MAPS_KEPT: Duration = Duration::from_mins(10);
 
 /// State of the pages.
 #[derive(Debug, Clone)]
@@ -58,6 +62,7 @@ pub(super) struct Pages {
     pub(super) contexts: ToolContexts,
     /// Middleware, for authentication.
     pub(super) middleware: Middleware,
+    bodies: Sharing<BodyOfViewer, Body>,
     maps: SharedMaps,
 }
 
@@ -68,11 +73,97 @@ impl Pages {
         contexts: ToolContexts,
         middleware: Middleware,
     ) -> Self {
+        let clock = &contexts.base().clock;
         Self {
+            bodies: Sharing::new(Arc::clone(clock), Duration::ZERO),
+            maps: Sharing::new(Arc::clone(clock), MAPS_KEPT),
             registry,
             contexts,
             middleware,
-            maps: SharedMaps::default(),
+        }
+    }
+
+    /// Returns a page for the viewer of a request. It is made once for all who may see the same.
+    async fn body(
+        &self,
+        page: Page,
+        request_context: &RequestContext,
+    ) -> Result<Arc<Body>, Arc<ToolError>> {
+        let client = ToolClient::new(self, request_context);
+        let key = BodyOfViewer {
+            page: page.clone(),
+            permission: request_context.caller.query.clone(),
+        };
+        let make = || async move {
+            let body = Box::pin(page.body(&client));
+            client.with_deadline(body).await
+        };
+        let is_whole = |body: &Body| !body.is_awaited;
+        self.bodies.get(key, is_whole, make).await
+    }
+}
+
+/// A page that viewers share.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Page {
+    /// All clusters. Agents send to the URL `otlp`.
+    Overview { otlp: Option<String> },
+    /// One cluster.
+    Cluster { name: String, window: WindowQuery },
+    /// One rank.
+    Rank {
+        cluster: String,
+        rank: u32,
+        job: Option<String>,
+        window: WindowQuery,
+    },
+}
+
+impl Page {
+    async fn body(self, client: &ToolClient) -> Result<Body, ToolError> {
+        match self {
+            Self::Overview { otlp } => {
+                let markup = overview::page(client, otlp.as_deref()).await?;
+                Ok(Body::whole(markup))
+            }
+            Self::Cluster { name, window } => Box::pin(cluster::page(client, &name, &window)).await,
+            Self::Rank {
+                cluster,
+                rank,
+                job,
+                window,
+            } => {
+                let subject = RankInCluster {
+                    cluster: &cluster,
+                    rank,
+                    job: job.as_deref(),
+                };
+                Ok(Body::whole(rank::page(client, &subject, &window).await?))
+            }
+        }
+    }
+}
+
+/// A page as those see it who have this permission. Nothing else of a caller changes it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct BodyOfViewer {
+    page: Page,
+    permission: Option<QueryPermission>,
+}
+
+/// What a page shows below its top bar.
+#[derive(Debug)]
+struct Body {
+    markup: Markup,
+    /// Whether it shows more if it is loaded again in some seconds.
+    is_awaited: bool,
+}
+
+impl Body {
+    const fn whole(markup: Markup) -> Self {
+        Self {
+            markup,
+            is_awaited: false,
         }
     }
 }
@@ -103,7 +194,7 @@ pub(super) async fn in_html(request: Request, next: Next) -> Response {
     parts.headers.remove(CONTENT_LENGTH);
     let (headers, page) = layout::error_page(parts.status, &body);
     parts.headers.extend(headers);
-    Response::from_parts(parts, Body::from(page))
+    Response::from_parts(parts, axum::body::Body::from(page))
 }
 
 async fn overview(
@@ -112,12 +203,11 @@ async fn overview(
     headers: HeaderMap,
     request_context: RequestContext,
 ) -> Response {
-    let client = ToolClient::new(&pages, &request_context);
     let host = host(&uri, &headers);
     let otlp = pages.contexts.otlp().zip(host);
     let otlp = otlp.map(|(otlp, host)| otlp.url(&host));
-    let page = Box::pin(overview::page(&client, otlp.as_deref()));
-    let page = client.with_deadline(page).await;
+    let page = Page::Overview { otlp };
+    let page = pages.body(page, &request_context).await;
     let frame = Frame {
         title: "Clusters",
         reload: Some(&Reload::from_uri(&uri)),
@@ -140,16 +230,18 @@ async fn cluster(
     uri: Uri,
     request_context: RequestContext,
 ) -> Response {
-    let client = ToolClient::new(&pages, &request_context);
-    let page = Box::pin(cluster::page(&client, &name, &window));
-    let page = client.with_deadline(page).await;
+    // The form for another window is filled in by hand, and stays as it is.
+    let is_reloaded = window.from.is_empty() && window.to.is_empty();
+    let page = Page::Cluster {
+        name: name.clone(),
+        window,
+    };
+    let page = pages.body(page, &request_context).await;
     let is_awaited = page.as_ref().is_ok_and(|page| page.is_awaited);
     let reload = Reload::from_uri(&uri).soon_if(is_awaited);
-    let page = page.map(|page| page.body);
     let frame = Frame {
         title: &name,
-        // The form for another window is filled in by hand, and stays as it is.
-        reload: (window.from.is_empty() && window.to.is_empty()).then_some(&reload),
+        reload: is_reloaded.then_some(&reload),
     };
     render(&frame, page, &pages, &request_context)
 }
@@ -182,16 +274,16 @@ async fn rank(
     Query(JobQuery { job }): Query<JobQuery>,
     request_context: RequestContext,
 ) -> Response {
-    let client = ToolClient::new(&pages, &request_context);
-    let subject = RankInCluster {
-        cluster: &cluster,
+    let title = format!("Rank {rank} of {cluster}");
+    let page = Page::Rank {
+        cluster,
         rank,
-        job: job.as_deref(),
+        job,
+        window,
     };
-    let page = Box::pin(rank::page(&client, &subject, &window));
-    let page = client.with_deadline(page).await;
+    let page = pages.body(page, &request_context).await;
     let frame = Frame {
-        title: &format!("Rank {rank} of {cluster}"),
+        title: &title,
         reload: None,
     };
     render(&frame, page, &pages, &request_context)
@@ -202,7 +294,8 @@ async fn runbook(State(pages): State<Pages>, request_context: RequestContext) ->
         title: "Runbook",
         reload: None,
     };
-    render(&frame, Ok(runbook::page()), &pages, &request_context)
+    let page = Ok(Arc::new(Body::whole(runbook::page())));
+    render(&frame, page, &pages, &request_context)
 }
 
 /// Title and reloading of a page.
@@ -213,7 +306,7 @@ struct Frame<'a> {
 
 fn render(
     frame: &Frame<'_>,
-    page: Result<Markup, ToolError>,
+    page: Result<Arc<Body>, Arc<ToolError>>,
     pages: &Pages,
     request_context: &RequestContext,
 ) -> Response {
@@ -226,7 +319,7 @@ fn render(
         reload: frame.reload,
     };
     match page {
-        Ok(body) => layout::page(frame.title, &top, body),
+        Ok(body) => layout::page(frame.title, &top, &body.markup),
         Err(error) => failed(&error, request_context),
     }
 }

@@ -1,6 +1,8 @@
 //! `fleet-echo top`: open incidents on a screen that is drawn again every few seconds and obeys keys.
 
 use std::io::{self, IsTerminal, Stdout, Write};
+use std::panic::resume_unwind;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -103,6 +105,12 @@ const FRAME_LINES: usize = 7;
 /// Most characters of an error that are shown.
 const MAX_FAILURE: usize = 60;
 
+/// Time for which a key is awaited before the query is looked at again.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Time without an answer after which that is shown.
+const LATE: Duration = Duration::from_secs(2);
+
 /// Runs the command. Errors: the first query fails, or the terminal cannot be used; later failures
 /// are shown, so that a restart of the server does not end it.
 pub fn run(args: &TopArgs, out: &mut Stdout) -> Result<(), CliError> {
@@ -112,18 +120,82 @@ pub fn run(args: &TopArgs, out: &mut Stdout) -> Result<(), CliError> {
         return Ok(draw(&found, args.order, usize::MAX, &mut screen)?);
     }
     let mut order = args.order;
-    let mut failure = String::new();
+    let mut queries = Queries::new(args.clone());
+    let mut notice = String::new();
     let mut terminal = FullScreen::take(out)?;
+    terminal.show(&found, order, &notice)?;
     loop {
-        terminal.show(&found, order, &failure)?;
-        match next_key(Duration::from_secs(args.every))? {
-            Some(key) if is_quit(key) => return Ok(()),
-            Some(key) => order = Order::of_key(key.code).unwrap_or(order),
-            None => match fetch(args) {
-                Ok(newer) => (found, failure) = (newer, String::new()),
-                Err(error) => failure = one_line(&error),
-            },
+        let key = next_key(SLICE)?;
+        if key.is_some_and(is_quit) {
+            return Ok(());
         }
+        let answer = queries.answer(if key.is_none() { SLICE } else { Duration::ZERO });
+        if key.is_none() && matches!(answer, Answer::Waiting) {
+            continue;
+        }
+        order = key.and_then(|key| Order::of_key(key.code)).unwrap_or(order);
+        match answer {
+            Answer::Waiting => {}
+            Answer::Late => notice = "no answer yet".to_owned(),
+            Answer::Found(newer) => (found, notice) = (*newer, String::new()),
+            Answer::Failed(error) => notice = one_line(&error),
+        }
+        terminal.show(&found, order, &notice)?;
+    }
+}
+
+/// Queries, one at a time in a thread: keys are obeyed while the server does not answer.
+struct Queries {
+    args: TopArgs,
+    running: Option<JoinHandle<Result<OpenIncidents, CliError>>>,
+    /// Time since the last query began or ended.
+    waited: Duration,
+}
+
+/// What is new of a query.
+enum Answer {
+    Waiting,
+    /// There is none yet after [`LATE`]. Said once.
+    Late,
+    Found(Box<OpenIncidents>),
+    Failed(CliError),
+}
+
+impl Queries {
+    const fn new(args: TopArgs) -> Self {
+        Self {
+            args,
+            running: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Returns what is new after a time has passed, and begins a query when it is due.
+    fn answer(&mut self, passed: Duration) -> Answer {
+        let before = self.waited;
+        self.waited += passed;
+        if let Some(ended) = self.running.take_if(|query| query.is_finished()) {
+            self.waited = Duration::ZERO;
+            return match ended.join() {
+                Ok(Ok(found)) => Answer::Found(Box::new(found)),
+                Ok(Err(error)) => Answer::Failed(error),
+                Err(panic) => resume_unwind(panic),
+            };
+        }
+        if self.running.is_some() {
+            let is_late = before < LATE && self.waited >= LATE;
+            return if is_late {
+                Answer::Late
+            } else {
+                Answer::Waiting
+            };
+        }
+        if self.waited >= Duration::from_secs(self.args.every) {
+            let args = self.args.clone();
+            self.running = Some(thread::spawn(move || fetch(&args)));
+            self.waited = Duration::ZERO;
+        }
+        Answer::Waiting
     }
 }
 
@@ -167,14 +239,14 @@ impl<'o> FullScreen<'o> {
         Ok(taken)
     }
 
-    fn show(&mut self, found: &OpenIncidents, order: Order, failure: &str) -> io::Result<()> {
+    fn show(&mut self, found: &OpenIncidents, order: Order, notice: &str) -> io::Result<()> {
         let (width, height) = size()?;
         let n_rows = usize::from(height).saturating_sub(FRAME_LINES).max(1);
         let mut page = Vec::new();
         let mut screen = Screen::with_width(&mut page, width);
         draw(found, order, n_rows, &mut screen)?;
         let order = order.name();
-        let keys = format!("by {order}: c cost, s slowdown, a age, q quits  {failure}");
+        let keys = format!("by {order}: c cost, s slowdown, a age, q quits  {notice}");
         // Rows of a narrow terminal have two lines.
         let page = String::from_utf8_lossy(&page);
         let mut lines: Vec<&str> = page

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -64,6 +64,20 @@ impl Terminal {
     }
 }
 
+/// Starts the program on a terminal of its own.
+fn top(server: &str) -> (Terminal, Child) {
+    let (terminal, program) = Terminal::open();
+    let mut command = Command::new(ECHO);
+    command
+        .args(["top", "--window=all", "--every=1", "--server"])
+        .arg(format!("http://{server}"))
+        .env("TERM", "xterm")
+        .stdin(program.try_clone().unwrap())
+        .stdout(program)
+        .stderr(Stdio::null());
+    (terminal, command.spawn().unwrap())
+}
+
 #[test]
 fn top_draws_the_open_incidents_in_the_chosen_order_until_q_is_pressed() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,17 +89,7 @@ fn top_draws_the_open_incidents_in_the_chosen_order_until_q_is_pressed() {
         "max",
     );
     echo.caught_up();
-    let (mut terminal, program) = Terminal::open();
-    let mut command = Command::new(ECHO);
-    command
-        .args(["top", "--window=all", "--every=1", "--server"])
-        .arg(format!("http://{}", echo.http))
-        .env("TERM", "xterm")
-        .stdin(program.try_clone().unwrap())
-        .stdout(program)
-        .stderr(Stdio::null());
-    let mut top = command.spawn().unwrap();
-    drop(command);
+    let (mut terminal, mut top) = top(&echo.http);
     terminal.wait_for("\x1b[?1049h");
     terminal.wait_for("PER HOUR");
     terminal.wait_for("node-2");
@@ -96,6 +100,21 @@ fn top_draws_the_open_incidents_in_the_chosen_order_until_q_is_pressed() {
     terminal.wait_for("by slowdown: ");
     terminal.press("q");
     // The screen of before is back.
+    terminal.wait_for("\x1b[?1049l");
+    assert!(top.wait().unwrap().success());
+}
+
+#[test]
+fn top_obeys_keys_while_the_server_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let (mut terminal, mut top) = top(&echo.http);
+    terminal.wait_for("no open incidents");
+    echo.signal("STOP");
+    terminal.wait_for("no answer yet");
+    terminal.press("a");
+    terminal.wait_for("by age: ");
+    terminal.press("q");
     terminal.wait_for("\x1b[?1049l");
     assert!(top.wait().unwrap().success());
 }

@@ -256,6 +256,9 @@ pub enum ToolError {
         /// The deadline.
         deadline: Duration,
     },
+    /// The task that answers was ended.
+    #[error("the task that answers was ended")]
+    Unfinished,
     /// The store failed.
     #[error("the store failed")]
     Store(#[from] StoreError),
@@ -349,7 +352,8 @@ impl Coded for ToolError {
                 Code::Refused => Code::Internal,
                 code => code,
             },
-            Self::Json(_)
+            Self::Unfinished
+            | Self::Json(_)
             | Self::Csv(_)
             | Self::InvalidSchema
             | Self::Archive(_)

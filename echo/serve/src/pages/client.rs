@@ -21,7 +21,7 @@ use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
 
 use super::Pages;
-use super::shared_maps::{Part, Shared, SharedMaps};
+use super::sharing::{Shared, Sharing};
 use super::window_query::WindowQuery;
 use crate::request_context::RequestContext;
 
@@ -56,24 +56,41 @@ pub(super) struct IncidentTimes {
     pub(super) is_current: bool,
 }
 
-/// Tool calls of one visitor.
-#[derive(Debug)]
-pub(super) struct ToolClient<'a> {
-    registry: &'a Registry,
-    context: ToolContext,
-    maps: &'a SharedMaps,
+/// Part of a cluster that a map shows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Part {
+    cluster: String,
+    window: WindowQuery,
 }
 
-impl<'a> ToolClient<'a> {
-    pub(super) fn new(pages: &'a Pages, request_context: &RequestContext) -> Self {
+/// Map of a part, and the ranks that it lists in any case.
+#[derive(Debug)]
+pub(super) struct MapOfPart {
+    pub(super) map: LagMap,
+    priority_ranks: Vec<RankKey>,
+}
+
+/// Maps that viewers share.
+pub(super) type SharedMaps = Sharing<Part, MapOfPart>;
+
+/// Tool calls of one visitor.
+#[derive(Debug)]
+pub(super) struct ToolClient {
+    registry: Arc<Registry>,
+    context: ToolContext,
+    maps: SharedMaps,
+}
+
+impl ToolClient {
+    pub(super) fn new(pages: &Pages, request_context: &RequestContext) -> Self {
         let mut context = pages.contexts.for_caller(&request_context.caller);
         // A page makes several queries. None is refused because the others, or another page, run.
         context.query_limit = context
             .query_limit
             .waiting_up_to(context.limits.deadline / 2);
         Self {
-            registry: &pages.registry,
-            maps: &pages.maps,
+            registry: Arc::clone(&pages.registry),
+            maps: pages.maps.clone(),
             context,
         }
     }
@@ -153,7 +170,7 @@ impl<'a> ToolClient<'a> {
         cluster: &str,
         window: &WindowQuery,
         priority_ranks: Vec<RankKey>,
-    ) -> Result<Option<Shared>, ToolError> {
+    ) -> Result<Option<Shared<MapOfPart>>, ToolError> {
         if !self.may_explain() {
             return Ok(None);
         }
@@ -166,21 +183,25 @@ impl<'a> ToolClient<'a> {
         let visible = Scope::resolve(&self.context, request.clone());
         self.context.run_limited(visible).await?;
         let context = self.context.clone();
-        let make = |priority_ranks: Vec<RankKey>| async move {
+        let fits = |made: &MapOfPart| made.priority_ranks == priority_ranks;
+        let ranks = priority_ranks.clone();
+        let make = || async move {
             let load = async {
                 let scope = Scope::resolve(&context, request).await?;
-                LagMap::load(&scope, &priority_ranks).await
+                LagMap::load(&scope, &ranks).await
             };
-            Box::pin(context.run_limited(load)).await
+            let map = Box::pin(context.run_limited(load)).await?;
+            Ok(MapOfPart {
+                priority_ranks: ranks,
+                map,
+            })
         };
         let part = Part {
             cluster: cluster.to_owned(),
             window: window.clone(),
         };
         let patience = self.context.limits.deadline / PATIENCE_FRACTION;
-        let map = self
-            .maps
-            .get(part, priority_ranks, (self.now(), patience), make);
+        let map = self.maps.get_within(part, fits, patience, make);
         Ok(Some(map.await))
     }
 
@@ -191,7 +212,7 @@ impl<'a> ToolClient<'a> {
         cluster: &str,
         id: &str,
     ) -> Result<Option<IncidentTimes>, ToolError> {
-        let found = find_incident(self.registry, &self.context, Some(cluster), id).await?;
+        let found = find_incident(&self.registry, &self.context, Some(cluster), id).await?;
         Ok(found.map(|one| {
             let end = one.cleared_at.unwrap_or(one.last_seen);
             let is_open = one.state == IncidentState::Open;
@@ -252,6 +273,6 @@ impl<'a> ToolClient<'a> {
 
     /// Returns whether the visitor may download the trace of a rank.
     pub(super) fn may_trace(&self) -> bool {
-        RankTrace::check_permission(self.registry, &self.context).is_ok()
+        RankTrace::check_permission(&self.registry, &self.context).is_ok()
     }
 }

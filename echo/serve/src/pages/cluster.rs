@@ -15,6 +15,7 @@ use echo_tools::outlier::Lifecycle;
 use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
+use super::Body;
 use super::client::ToolClient;
 use super::format::{self, Amounts};
 use super::open_incidents::{hangs, is_hang};
@@ -67,7 +68,7 @@ impl View<'_> {
     }
 
     /// Fetches the current state.
-    async fn current(&self, client: &ToolClient<'_>) -> Result<Option<Current>, ToolError> {
+    async fn current(&self, client: &ToolClient) -> Result<Option<Current>, ToolError> {
         let recent = WindowQuery::last_hour();
         let (outliers, cost) = if *self.window == recent {
             (self.outliers.clone(), self.cost.clone())
@@ -91,19 +92,12 @@ impl View<'_> {
     }
 }
 
-/// Page of a cluster.
-pub(super) struct ClusterPage {
-    pub(super) body: Markup,
-    /// Whether it shows more if it is loaded again in some seconds.
-    pub(super) is_awaited: bool,
-}
-
 /// Renders the page.
 pub(super) async fn page(
-    client: &ToolClient<'_>,
+    client: &ToolClient,
     cluster: &str,
     window: &WindowQuery,
-) -> Result<ClusterPage, ToolError> {
+) -> Result<Body, ToolError> {
     let window = &window.or_last_hour();
     let (outliers, cost, days) = tokio::try_join!(
         client.outliers(cluster, window),
@@ -125,7 +119,7 @@ pub(super) async fn page(
     let current = current?;
     let map = map::from_lags(map, view.outliers.as_ref(), &marks)?;
     let is_awaited = map.as_ref().is_some_and(map::MapView::is_awaited);
-    let body = html! {
+    let markup = html! {
         nav.crumbs aria-label="Breadcrumb" { a href="/" { "Clusters" } }
         h1 { (cluster) }
         @if let Some(current) = &current { (incidents::current(&view, current)) }
@@ -135,7 +129,7 @@ pub(super) async fn page(
         @if let Some(outliers) = &view.outliers { (past::section(&view, outliers)) }
         @if let Some(cost) = &view.cost { (costs::section(cost, &days)) }
     };
-    Ok(ClusterPage { body, is_awaited })
+    Ok(Body { markup, is_awaited })
 }
 
 /// Relation of ranks to incidents, most important first.

@@ -78,7 +78,7 @@ impl Reload {
 }
 
 /// Renders a page.
-pub(super) fn page(title: &str, top: &Top<'_>, body: Markup) -> Response {
+pub(super) fn page(title: &str, top: &Top<'_>, body: &Markup) -> Response {
     let mut headers = headers();
     if let Some(reload) = top.reload.filter(|reload| !reload.is_paused) {
         headers.insert(REFRESH, HeaderValue::from(reload.after_s));
@@ -108,10 +108,10 @@ pub(super) fn error_page(status: StatusCode, body: &Value) -> (HeaderMap, String
         p { a href="/" { "All clusters" } }
         p.quiet { "Error " (status.as_u16()) ", request " code { (text("/error/request_id")) } }
     };
-    (headers(), frame(reason, &Top::default(), markup))
+    (headers(), frame(reason, &Top::default(), &markup))
 }
 
-fn frame(title: &str, top: &Top<'_>, body: Markup) -> String {
+fn frame(title: &str, top: &Top<'_>, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {

@@ -42,7 +42,7 @@ pub(super) async fn login(
     layout::page(
         "Sign in",
         &layout::Top::default(),
-        form(own_path(&next), None),
+        &form(own_path(&next), None),
     )
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn sign_in(State(pages): State<Pages>, request: Request) -> Res
             let page = layout::page(
                 "Sign in",
                 &layout::Top::default(),
-                form_with_error(next, &message),
+                &form_with_error(next, &message),
             );
             (status.unwrap_or(StatusCode::UNAUTHORIZED), page).into_response()
         }

@@ -38,7 +38,7 @@ struct Card {
 
 impl Card {
     async fn fetch(
-        client: &ToolClient<'_>,
+        client: &ToolClient,
         name: String,
         today: &WindowQuery,
     ) -> Result<Self, ToolError> {
@@ -91,7 +91,7 @@ impl Card {
 }
 
 /// Renders the page. `otlp` is the URL to which agents send.
-pub(super) async fn page(client: &ToolClient<'_>, otlp: Option<&str>) -> Result<Markup, ToolError> {
+pub(super) async fn page(client: &ToolClient, otlp: Option<&str>) -> Result<Markup, ToolError> {
     let mut names = client.clusters().await?.into_iter();
     let today = WindowQuery {
         from: midnight(client.now()).to_string(),

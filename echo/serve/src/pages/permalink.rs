@@ -34,7 +34,7 @@ pub(super) fn trace_link(href: &str) -> Markup {
 /// Returns the URL of the page that shows an incident: that of its cluster while it is open, or at
 /// the time of the incident.
 pub(super) async fn target(
-    client: &ToolClient<'_>,
+    client: &ToolClient,
     cluster: &str,
     id: &str,
 ) -> Result<String, ToolError> {

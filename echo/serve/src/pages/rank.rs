@@ -18,7 +18,7 @@ mod host;
 
 /// Renders the page.
 pub(super) async fn page(
-    client: &ToolClient<'_>,
+    client: &ToolClient,
     subject: &RankInCluster<'_>,
     window: &WindowQuery,
 ) -> Result<Markup, ToolError> {

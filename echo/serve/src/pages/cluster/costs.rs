@@ -18,7 +18,7 @@ pub(super) struct Days(Vec<(String, Cost)>);
 
 impl Days {
     /// Queries the cost of each day.
-    pub(super) async fn fetch(client: &ToolClient<'_>, cluster: &str) -> Result<Self, ToolError> {
+    pub(super) async fn fetch(client: &ToolClient, cluster: &str) -> Result<Self, ToolError> {
         let today = midnight(client.now());
         let mut days = Vec::new();
         for back in 0..N_DAYS {

@@ -2,7 +2,6 @@
 //! Culprits come first; ranks without a notable lag are folded.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use echo_core::units::Nanos;
 use echo_tools::ToolError;
@@ -14,9 +13,10 @@ use maud::{Markup, html};
 
 use super::{Mark, Marks, View, rank_path};
 use crate::pages::bars::{Line, Run, strip};
+use crate::pages::client::MapOfPart;
 use crate::pages::format;
 use crate::pages::open_incidents::is_hang;
-use crate::pages::shared_maps::Shared;
+use crate::pages::sharing::Shared;
 
 mod axis;
 mod scale;
@@ -76,7 +76,7 @@ struct Row {
 /// Prepares a map; `None` if it may not be seen. A map that times out does not fail the rest of the
 /// page.
 pub(super) fn from_lags(
-    map: Result<Option<Shared>, ToolError>,
+    map: Result<Option<Shared<MapOfPart>>, ToolError>,
     answer: Option<&Outliers>,
     marks: &Marks,
 ) -> Result<Option<MapView>, ToolError> {
@@ -90,11 +90,10 @@ pub(super) fn from_lags(
         Some(Shared::Current(map)) => (map, false),
         Some(Shared::Earlier(map)) => (map, true),
         Some(Shared::Begun) => return Ok(Some(MapView::Begun)),
-        Some(Shared::Failed(message)) => return Ok(Some(MapView::Unavailable(message))),
+        Some(Shared::Failed(error)) => return Ok(Some(MapView::Unavailable(error.to_string()))),
         None => return Ok(None),
     };
-    let map = Arc::unwrap_or_clone(map);
-    Ok(Some(lay_out(map, is_earlier, answer, marks)))
+    Ok(Some(lay_out(map.map.clone(), is_earlier, answer, marks)))
 }
 
 fn lay_out(mut map: LagMap, is_earlier: bool, answer: Option<&Outliers>, marks: &Marks) -> MapView {
