@@ -136,7 +136,7 @@ pub fn run(args: &TopArgs, out: &mut Stdout) -> Result<(), CliError> {
         order = key.and_then(|key| Order::of_key(key.code)).unwrap_or(order);
         match answer {
             Answer::Waiting => {}
-            Answer::Late => notice = "no answer yet".to_owned(),
+            Answer::Late => "no answer yet".clone_into(&mut notice),
             Answer::Found(newer) => (found, notice) = (*newer, String::new()),
             Answer::Failed(error) => notice = one_line(&error),
         }
