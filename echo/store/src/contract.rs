@@ -238,15 +238,23 @@ async fn the_extent_is_that_of_the_cluster() {
         reading(&bare_origin("prod", "node-1"), 20),
         reading(&bare_origin("prod", "node-2"), 10),
         reading(&bare_origin("test", "node-1"), 30),
+        // More than a minute after all others.
+        reading(&bare_origin("late", "node-1"), 300),
     ];
     store.append(batch(1, events)).await.unwrap();
     let (prod, none) = (cluster("prod"), cluster("none"));
     let clusters = store.clusters().await.unwrap();
-    assert_eq!(clusters, [prod.clone(), cluster("test")].into());
+    let late = cluster("late");
+    assert_eq!(
+        clusters,
+        [prod.clone(), cluster("test"), late.clone()].into()
+    );
+    let extent = store.extent(Some(&late)).await.unwrap();
+    assert_eq!(extent, Some((at(300), at(300))));
     let extent = store.extent(Some(&prod)).await.unwrap();
     assert_eq!(extent, Some((at(10), at(20))));
     let extent = store.extent(None).await.unwrap();
-    assert_eq!(extent, Some((at(10), at(30))));
+    assert_eq!(extent, Some((at(10), at(300))));
     assert_eq!(store.extent(Some(&none)).await.unwrap(), None);
 }
 

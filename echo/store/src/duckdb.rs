@@ -77,7 +77,7 @@ use crate::duckdb::lake::LakeRefresh;
 use crate::duckdb::maintenance::Maintenance;
 use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::retention::Progress;
-use crate::duckdb::rows::query_results::{EventReader, read_extent};
+use crate::duckdb::rows::query_results::EventReader;
 use crate::duckdb::rows::{detector_output, event_queries, partition, verdicts};
 use crate::duckdb::slices::SliceReader;
 use crate::duckdb::sql::SqlPool;
@@ -358,15 +358,8 @@ impl EventStore for DuckDbStore {
         &self,
         cluster: Option<&ClusterId>,
     ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
-        let query = event_queries::extent(cluster);
-        let read = move |reader: &Reader| {
-            let mut extent = None;
-            reader.each_batch(&query, |batch| {
-                extent = read_extent(batch)?;
-                Ok(())
-            })?;
-            Ok(extent)
-        };
+        let cluster = cluster.cloned();
+        let read = move |reader: &Reader| event_reader::extent(reader, cluster.as_ref());
         let doing = "reading the first and last event";
         self.readers.run(doing, read).await
     }

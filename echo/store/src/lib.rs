@@ -1,7 +1,7 @@
 //! Storage of events and detector output behind one trait.
 //!
-//! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits are
-//! validated by the caller.
+//! Only `store::duckdb` opens the database and writes SQL for its tables; the lake has an engine of its own, and
+//! statements of users are checked by `echo-sql-guard`. Windows, names and limits are validated by the caller.
 
 mod activity;
 pub mod duckdb;

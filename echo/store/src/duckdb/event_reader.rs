@@ -1,16 +1,18 @@
 //! Reads events with their samples.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use echo_core::ids::MetricName;
+use echo_core::ids::{ClusterId, MetricName};
 use echo_core::model::event::StoredEvent;
+use echo_core::units::Nanos;
 
 use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::query::Query;
 use crate::duckdb::rows::event_queries;
-use crate::duckdb::rows::query_results::{EventReader, add_samples};
+use crate::duckdb::rows::query_results::{EventReader, add_samples, read_extent};
 use crate::timeseries::TimeseriesPoint;
 use crate::{Cursor, EventQuery, Page, TimedOperations, uses_samples};
 
@@ -36,6 +38,44 @@ pub(super) fn page(
         id: last.id,
     });
     Ok(Page { events, next })
+}
+
+/// Time before the last event of all in which the last one of a cluster is searched first. The engine has the ends of
+/// all events at hand, and would read all rows for those of a cluster: 0.2 s of 18 million.
+const RECENT: Duration = Duration::from_mins(1);
+
+/// Returns the first and last event time.
+pub(super) fn extent(
+    reader: &Reader,
+    cluster: Option<&ClusterId>,
+) -> EngineResult<Option<(Nanos, Nanos)>> {
+    let Some((first, last)) = ends(reader, &event_queries::extent(None, None))? else {
+        return Ok(None);
+    };
+    let Some(cluster) = cluster else {
+        return Ok(Some((first, last)));
+    };
+    let Some((first, _)) = ends(reader, &event_queries::first(cluster))? else {
+        return Ok(None);
+    };
+    let since = last.before(RECENT);
+    let recent = ends(reader, &event_queries::extent(Some(cluster), Some(since)))?;
+    let found = match recent {
+        Some(recent) => Some(recent),
+        None => ends(reader, &event_queries::extent(Some(cluster), None))?,
+    };
+    Ok(found.map(|(_, last)| (first, last)))
+}
+
+fn ends(reader: &Reader, query: &Query) -> EngineResult<Option<(Nanos, Nanos)>> {
+    let mut ends = None;
+    reader.each_batch(query, |batch| {
+        if batch.num_rows() > 0 {
+            ends = read_extent(batch)?;
+        }
+        Ok(())
+    })?;
+    Ok(ends)
 }
 
 /// Numbers of events of a tail.

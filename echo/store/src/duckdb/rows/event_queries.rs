@@ -2,7 +2,7 @@
 
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
 use echo_core::model::event::Source;
-use echo_core::units::Window;
+use echo_core::units::{Nanos, Window};
 use fleet_proto::metric;
 
 use crate::duckdb::query::Query;
@@ -255,11 +255,18 @@ fn of_job(query: Query, cluster: &ClusterId, job: Option<&JobId>, rank: Option<R
         .then(")")
 }
 
-/// First and last event time.
-pub(in crate::duckdb) fn extent(cluster: Option<&ClusterId>) -> Query {
+/// First and last event time from an instant on.
+pub(in crate::duckdb) fn extent(cluster: Option<&ClusterId>, since: Option<Nanos>) -> Query {
     let ends =
         "SELECT min(timestamp_ns) AS first, max(timestamp_ns) AS last FROM event_rows WHERE TRUE";
     of_cluster(Query::new(ends), cluster)
+        .bind_some("AND timestamp_ns >= ?", since.map(Nanos::value))
+}
+
+/// Time of the first event, as both ends.
+pub(in crate::duckdb) fn first(cluster: &ClusterId) -> Query {
+    let times = "SELECT timestamp_ns AS first, timestamp_ns AS last FROM event_rows WHERE TRUE";
+    of_cluster(Query::new(times), Some(cluster)).then("ORDER BY timestamp_ns LIMIT 1")
 }
 
 pub(super) fn in_window(query: Query, window: Window) -> Query {
