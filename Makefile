@@ -107,7 +107,7 @@ models: ## check models of the lock-free tables of the profiler plugin: interlea
 	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off \
 		cargo test --package fleet-nccl-profiler --release --lib loom_
 
-lint: ## formatting and clippy, with DuckDB and without; warnings are errors
+lint: ## formatting and clippy; warnings are errors
 	@$(with_duckdb) \
 	cargo fmt --check && \
 	cargo lint

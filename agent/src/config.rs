@@ -5,6 +5,7 @@ mod connection;
 mod explain;
 mod export;
 mod health;
+mod help;
 mod import;
 mod install;
 mod ras;
@@ -28,6 +29,7 @@ pub use crate::config::connection::{ConnectionArgs, NO_ENDPOINT, Shard};
 pub use crate::config::explain::{ExplainArgs, TraceArgs};
 pub use crate::config::export::ExportArgs;
 pub use crate::config::health::{HealthArgs, StragglerCheckArgs};
+pub use crate::config::help::command_line;
 pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;
 pub use crate::config::ras::{RasArgs, RasMode};
@@ -94,16 +96,17 @@ pub enum Command {
 }
 
 const EXAMPLE: &str = "\
-Example: replay a recorded job of four ranks, each on a node of its own with its own clock error,
+Example: replay a recorded job of four ranks, each on a node of its own with its own clock error, \
 ten times as fast as it ran:
 
   fleet-agent replay testdata/recordings/host-sleep-rank2.jsonl.gz \\
-      --endpoint http://localhost:4317 --cluster demo --node-per-rank --clock-skew 10s --speed 10
+      --endpoint http://localhost:4317 --cluster demo \\
+      --node-per-rank --clock-skew 10s --speed 10
 
 With TLS and a token: --endpoint https://HOST:4317 --tls-ca FILE --token-file FILE.
 
-Every rank also judges itself, against the latest policy from Echo for its cohort or else against
-its own history. Each change of its verdict is logged and sent to Echo as a log record; --json
+Every rank also judges itself, against the latest policy from Echo for its cohort or else against \
+its own history. Each change of its verdict is logged and sent to Echo as a log record; --json \
 counts the changes by mode.
 
 Exit codes: 0 sent, 64 invalid flags, 65 damaged file or not a recording, 69 endpoint unreachable.";

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 use fleet_agent::config::{
     CheckArgs, Cli, Command, ExplainArgs, ExportArgs, ImportArgs, InstallArgs, NO_ENDPOINT,
     RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StacksArgs, StartAt, StragglerCheckArgs,
-    TraceArgs,
+    TraceArgs, command_line,
 };
 use fleet_agent::endpoint::{SHARD, new_instance, shard_endpoint};
 use fleet_agent::explain::{self, ExplainError};
@@ -40,7 +40,9 @@ use crate::exit_code::{
 };
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    fleet_completion::complete(command_line);
+    let matches = command_line().try_get_matches();
+    match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => match cli.command {
             Command::Run(args) => run_live(&args),
             Command::Check(args) => run_check(&args),
@@ -54,8 +56,8 @@ fn main() -> ExitCode {
             Command::Simulate(args) => run_simulate(&args),
             Command::Export(args) => run_export(&args),
             Command::InstallProfiler(args) => run_install(&args),
-            Command::Completion(args) => args.run(Cli::command()),
-            Command::Man(args) => args.run(Cli::command()),
+            Command::Completion(args) => args.run(&command_line()),
+            Command::Man(args) => args.run(command_line()),
         },
         Err(error) => {
             let is_requested = matches!(

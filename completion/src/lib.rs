@@ -1,5 +1,8 @@
-//! Commands of both programs that print completion scripts and write man pages, from the definition
-//! of the command line.
+//! Help, completion scripts and man pages of both programs, from the definition of the command line.
+
+pub mod help;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,30 +11,43 @@ use std::process::ExitCode;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Shells};
+pub use clap_complete::{ArgValueCompleter, CompletionCandidate};
 
 /// Exit code of an I/O error, as in `sysexits.h`.
 const INPUT_OUTPUT: u8 = 74;
+
+/// Variable that names the shell in which a script of `completion` runs the program.
+const SHELL_VARIABLE: &str = "FLEET_COMPLETE";
 
 /// Examples for the help of the command `completion` of a program.
 #[macro_export]
 macro_rules! examples {
     ($program:literal) => {
         concat!(
-            "  bash  ",
+            "Examples:\n  ",
             $program,
             " completion bash > /etc/bash_completion.d/",
             $program,
-            "\n  zsh   ",
+            "\n  ",
             $program,
             " completion zsh > \"${fpath[1]}/_",
             $program,
-            "\"\n  fish  ",
+            "\"\n  ",
             $program,
             " completion fish > ~/.config/fish/completions/",
             $program,
             ".fish"
         )
     };
+}
+
+/// Completes a command line and ends the process, if a script of `completion` runs it; otherwise
+/// returns. Has to be called before threads are started.
+pub fn complete(program: impl Fn() -> Command) {
+    CompleteEnv::with_factory(program)
+        .var(SHELL_VARIABLE)
+        .complete();
 }
 
 /// Completion script of a shell.
@@ -53,32 +69,24 @@ pub struct ManArgs {
 impl CompletionArgs {
     /// Prints the completion script of a program to standard output, and returns its exit code.
     #[must_use]
-    pub fn run(&self, program: Command) -> ExitCode {
-        let name = program.get_name().to_owned();
-        exit_code(&name, self.print(program, &mut io::stdout()))
+    pub fn run(&self, program: &Command) -> ExitCode {
+        exit_code(program.get_name(), self.print(program, &mut io::stdout()))
     }
 
-    /// Prints the completion script of a program.
-    pub fn print(&self, mut program: Command, out: &mut dyn Write) -> io::Result<()> {
-        let name = program.get_name().to_owned();
-        let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut program, &name, &mut script);
-        if self.shell == Shell::Bash {
-            script = with_one_label(&name, &String::from_utf8_lossy(&script)).into_bytes();
+    /// Prints the completion script of a program, which runs the program to complete a command line.
+    pub fn print(&self, program: &Command, out: &mut dyn Write) -> io::Result<()> {
+        let name = program.get_name();
+        let shells = Shells::builtins();
+        let shell = shells.completer(&self.shell.to_string());
+        let shell = shell.ok_or_else(|| io::Error::other("unknown shell"))?;
+        shell.write_registration(SHELL_VARIABLE, name, name, name, out)?;
+        if self.shell == Shell::Zsh {
+            // In a folder of functions, zsh runs the script when the first line is completed.
+            let function = format!("_clap_dynamic_completer_{}", name.replace('-', "_"));
+            writeln!(out, "[[ $funcstack[1] != _{name} ]] || {function} \"$@\"")?;
         }
-        out.write_all(&script)?;
         out.flush()
     }
-}
-
-/// Gives the commands of a program with a hyphen in its name the labels under which the script for bash
-/// looks for them. `clap_complete` 4.6 writes two: `a__b__subcmd__c` and `a__subcmd__b__subcmd__c`.
-fn with_one_label(name: &str, script: &str) -> String {
-    let [sought, written] = ["__", "__subcmd__"].map(|hyphen| name.replace('-', hyphen));
-    script.replace(
-        &format!(" {written}__subcmd__"),
-        &format!(" {sought}__subcmd__"),
-    )
 }
 
 impl ManArgs {
@@ -129,51 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn a_script_of_each_shell_names_the_commands() {
+    fn a_script_of_each_shell_runs_the_program() {
         for shell in Shell::value_variants() {
             let mut script = Vec::new();
             let args = CompletionArgs { shell: *shell };
-            args.print(program(), &mut script).unwrap();
+            args.print(&program(), &mut script).unwrap();
             let script = String::from_utf8(script).unwrap();
-            assert!(script.contains("watch"), "{shell}: {script}");
+            assert!(script.contains("sample"), "{shell}: {script}");
+            assert!(script.contains(SHELL_VARIABLE), "{shell}: {script}");
         }
-    }
-
-    #[test]
-    fn bash_completes_commands_and_flags_of_a_program_with_a_hyphen_in_its_name() {
-        let flag = clap::Arg::new("window").long("window");
-        let check = Command::new("dry-run").arg(flag.clone());
-        let rates = Command::new("rates").subcommand(check);
-        let program = Command::new("one-two")
-            .subcommand(Command::new("watch").arg(flag))
-            .subcommand(rates);
-        let mut script = Vec::new();
-        let args = CompletionArgs { shell: Shell::Bash };
-        args.print(program, &mut script).unwrap();
-        let completed = |typed: &[&str]| {
-            let complete = r#"
-                source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-                _one__two "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-                echo "${COMPREPLY[@]}""#;
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("one-two.bash");
-            fs::write(&file, &script).unwrap();
-            let mut bash = std::process::Command::new("bash");
-            let output = bash
-                .args(["-c", complete])
-                .arg(file)
-                .args(typed)
-                .output()
-                .unwrap();
-            String::from_utf8(output.stdout).unwrap().trim().to_owned()
-        };
-        assert_eq!(completed(&["one-two", "wa"]), "watch");
-        assert_eq!(completed(&["one-two", "watch", "--w"]), "--window");
-        assert_eq!(completed(&["one-two", "rates", "dr"]), "dry-run");
-        assert_eq!(
-            completed(&["one-two", "rates", "dry-run", "--w"]),
-            "--window"
-        );
     }
 
     #[test]
@@ -201,7 +173,7 @@ mod tests {
     #[test]
     fn the_examples_name_the_program() {
         let examples = crate::examples!("sample");
-        assert_eq!(examples.lines().count(), 3);
+        assert_eq!(examples.lines().count(), 4);
         assert!(
             examples.contains("sample completion zsh > \"${fpath[1]}/_sample\""),
             "{examples}"

@@ -1,8 +1,6 @@
 //! Client commands query a running instance over HTTP. With `--json` they print the response byte
-//! for byte, otherwise as text. Nothing is computed here, so the shell, Grafana and a model see the
+//! for byte (indented on a terminal; SQL rows as objects), otherwise as text. Nothing is computed here, so the shell, Grafana and a model see the
 //! same numbers. `token`, `rates`, `actions`, `lake` and offline commands need no running instance.
-
-use std::io::Write;
 
 use clap::Args;
 use echo_core::error::Code;
@@ -14,8 +12,10 @@ use crate::cli::connection::ConnectionArgs;
 pub use crate::cli::error::{CliError, store_exit_code};
 use crate::cli::output::OutputArgs;
 use crate::cli::scope::ScopeArgs;
+use crate::cli::screen::Screen;
 
 pub mod actions;
+mod age;
 pub mod assert;
 pub mod bundle;
 pub mod clusters;
@@ -32,8 +32,10 @@ pub mod help;
 pub mod history;
 pub mod host;
 pub mod job;
+mod json_output;
 pub mod lake;
 pub mod mcp;
+pub(crate) mod next_command;
 pub mod offline;
 pub mod outliers;
 pub mod output;
@@ -50,12 +52,13 @@ pub mod top;
 mod transport;
 mod view;
 pub mod watch;
+mod wording;
 
 /// Maximum response size, in bytes.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
 /// What to do about a missing or invalid token.
-const TOKEN_HINT: &str = "give a valid token with --token-file FILE, or in the environment variable ECHO_TOKEN where no context is \
+const TOKEN_HINT: &str = "give a valid token with --token-file FILE, or in the environment variable FLEET_ECHO_TOKEN where no context is \
                           used";
 
 /// Connection and output format of a client command.
@@ -100,26 +103,32 @@ fn query(
     client: &ClientArgs,
     tool: &str,
     input: ToolInput,
-    out: &mut dyn Write,
+    screen: &mut Screen<'_>,
 ) -> Result<Option<Value>, CliError> {
-    for_display(client, call_tool(&client.connection, tool, input), out)
+    for_display(client, call_tool(&client.connection, tool, input), screen)
 }
 
 /// Returns the result to print as text, or prints the JSON body and returns `None`. With `--json`
-/// an error body is printed too, so that scripts always read one JSON document.
+/// an error body is printed too, so that scripts always read one JSON document. Lines of JSON have
+/// the texts of the response unchanged.
 fn for_display(
     client: &ClientArgs,
     response: Result<(Vec<u8>, Value), CliError>,
-    out: &mut dyn Write,
+    screen: &mut Screen<'_>,
 ) -> Result<Option<Value>, CliError> {
-    if !client.output.is_json() {
-        return response.map(|(_, answer)| Some(view::sanitize(answer)));
+    if client.output.is_json() {
+        match &response {
+            Ok((body, _)) | Err(CliError::Api { body, .. }) => json_output::print(body, screen)?,
+            Err(_) => {}
+        }
+        return response.map(|_printed| None);
     }
-    match &response {
-        Ok((body, _)) | Err(CliError::Api { body, .. }) => out.write_all(body)?,
-        Err(_) => {}
-    }
-    response.map(|_printed| None)
+    let (_, answer) = response?;
+    Ok(Some(if client.output.is_jsonl() {
+        answer
+    } else {
+        wording::reworded_answer(view::sanitize(answer))
+    }))
 }
 
 /// Calls a tool. Returns the response body and its parsed JSON.
@@ -238,12 +247,14 @@ fn send(
 }
 
 fn response_error(server: &str, status: u16, body: Vec<u8>, answer: Option<&Value>) -> CliError {
-    let part = |name: &str| {
-        let text = answer?.get("error")?.get(name)?.as_str()?;
+    let error = answer.and_then(|answer| answer.get("error"));
+    let shown = |text: &str| {
         let lines: Vec<_> = text.lines().map(visible).collect();
-        Some(lines.join("\n"))
+        wording::reworded(&lines.join("\n"))
     };
-    match (part("code"), part("message")) {
+    let part = |name: &str| Some(shown(error?.get(name)?.as_str()?));
+    let violations = error.and_then(wording::violations).map(|text| shown(&text));
+    match (part("code"), violations.or_else(|| part("message"))) {
         (Some(code), Some(message)) => {
             let (message, hint) = if code == Code::Unauthenticated.name() {
                 let message = message.split(';').next().unwrap_or(&message).to_owned();

@@ -67,7 +67,7 @@ pub struct LogArgs {
 
 /// Flags of `serve`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = SERVE_HELP, args_override_self = true)]
+#[command(args_override_self = true)]
 pub struct ServeArgs {
     /// Database file; created if missing. Required, unless --read-only
     #[arg(
@@ -176,17 +176,6 @@ pub struct ServeArgs {
     pub lake: LakeArgs,
 }
 
-const SERVE_HELP: &str = "\
-Prints the addresses in use when ready (port 0 picks a free port), that of the page, and the command
-line of an agent.
-To send from any OpenTelemetry exporter:
-  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc your-program
-  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf your-program
-Clusters can be sharded over several instances. Agents and commands select the shard of a cluster by N:
-  fleet-echo serve --db 0.duckdb --shard 0 --shards 3 --shard-url https://echo-{shard}.example:8081 ...
-  fleet-agent run --endpoint https://echo-{shard}.example:4317 --shards 3 --cluster NAME ...
-  fleet-echo outliers --server https://echo-{shard}.example:8081 --shards 3 --cluster NAME";
-
 /// Flags of `demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
@@ -194,7 +183,7 @@ pub struct DemoArgs {
     #[arg(value_name = "FILE")]
     pub recordings: Vec<PathBuf>,
 
-    /// Keep running afterwards, to try the printed commands
+    /// Keep running afterwards, for the page and the printed commands
     #[arg(long)]
     pub keep: bool,
 

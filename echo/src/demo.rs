@@ -99,6 +99,9 @@ async fn replay_all(
     out: &mut (dyn Write + Send),
 ) -> Result<(), DemoError> {
     let (otlp, http) = (app.otlp_address(), app.http_address());
+    if args.keep {
+        report::print_page(out, http, recordings)?;
+    }
     writeln!(
         out,
         "Echo listens on {otlp} (OTLP) and {http} (HTTP), with a temporary database."
@@ -119,7 +122,15 @@ async fn replay_all(
         let answers = ToolAnswers::query(http, &recording.name).await?;
         report::print(out, recording, &answers, &agents, &history)?;
     }
-    Ok(report::print_commands(out, http, recordings)?)
+    if args.keep {
+        report::print_commands(out, http, recordings)?;
+    } else {
+        writeln!(
+            out,
+            "For the page, and to query the results by hand: fleet-echo demo --keep"
+        )?;
+    }
+    Ok(())
 }
 
 /// Runs the agents of one job to completion, and waits until the detector has processed their

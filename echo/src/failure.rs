@@ -65,6 +65,11 @@ impl Failure {
         }
     }
 
+    /// Returns whether the output of the command has the reason already.
+    pub const fn is_printed(&self) -> bool {
+        matches!(self, Self::Import(ImportError::NoVerdict))
+    }
+
     /// Returns the exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -74,7 +79,7 @@ impl Failure {
             Self::Lake(error) => error.exit_code(),
             Self::Cli(error) | Self::Import(ImportError::Session(error)) => error.exit_code(),
             Self::App(error) => app_exit_code(error),
-            Self::Import(ImportError::Input(_)) => DATA,
+            Self::Import(ImportError::Input(_) | ImportError::NoVerdict) => DATA,
             Self::Demo(error) | Self::Import(ImportError::Run(error)) => demo_exit_code(error),
             Self::Runtime(_) => DEFECT,
         }

@@ -4,8 +4,9 @@
 mod error;
 pub mod open;
 mod recordings;
+mod text;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -16,16 +17,17 @@ use echo_core::clock::DelayedClock;
 use fleet_import::progress::REPORT_TIMES;
 use fleet_import::report::Report;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::app::{App, interrupted};
+use crate::cli::CliError;
 use crate::cli::output::OutputArgs;
 use crate::demo::agents::agent_program;
-use crate::demo::report::{ToolAnswers, print_cost, print_verdict};
+use crate::demo::report::ToolAnswers;
 use crate::demo::serve_args;
 pub use crate::import::error::ImportError;
 use crate::import::recordings::{Recordings, Target};
+use crate::import::text::Shown;
 use crate::progress::spinner;
 
 /// Examples of the help.
@@ -37,14 +39,17 @@ Which rank held back a job that was traced with the PyTorch profiler, and what i
 Keep the database, and serve the page, SQL and MCP on it:
   fleet-echo import traces/ --db traces.duckdb --serve
 
-Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler
-(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of
-Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV),
-recordings of fleet-agent; and one answer of NCCL's RAS subsystem, or logs with lines of PyTorch's
-watchdog; each but databases may be gzipped. Of several folders in a folder give one. Nothing in a
+Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler \
+(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of \
+Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV), \
+recordings of fleet-agent; and one answer of NCCL's RAS subsystem, or logs with lines of PyTorch's \
+watchdog; each but databases may be gzipped. Of several folders in a folder give one. Nothing in a \
 pickle is run.
 
 fleet-echo open takes recordings of several hosts and keeps their nodes apart.";
+
+/// Cluster name without `--cluster`.
+const DEFAULT_CLUSTER: &str = "import";
 
 /// Flags of `import`.
 #[derive(Debug, Clone, Args)]
@@ -62,7 +67,7 @@ pub struct ImportArgs {
     pub serve: bool,
 
     /// Cluster name of the imported job
-    #[arg(long, value_name = "NAME", default_value = "import")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_CLUSTER)]
     pub cluster: String,
 
     /// GPU-hour rates (YAML); without it, costs are reported in GPU time only
@@ -129,6 +134,11 @@ struct Importer<'a> {
     reason = "the instance runs until it is stopped"
 )]
 pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), ImportError> {
+    if args.output.has_rows_only() {
+        let message = "import prints text or JSON, and no rows: give --output json; or --serve, and \
+                       query the server with fleet-echo outliers --output csv";
+        return Err(CliError::Usage(message.to_owned()).into());
+    }
     let agent = agent_program(args.agent.as_deref())?;
     let recordings = Recordings::find(&args.paths)?;
     let folder = tempfile::Builder::new()
@@ -151,9 +161,6 @@ pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), 
         interrupted = interrupted() => interrupted.map_err(ImportError::from),
     };
     if outcome.is_ok() && args.serve {
-        if !args.output.is_json() {
-            writeln!(out, "  page     {}, until Ctrl-C", page(&app))?;
-        }
         out.flush()?;
         return Ok(app.run_until_signal().await?);
     }
@@ -170,7 +177,7 @@ impl Importer<'_> {
         out: &mut (dyn Write + Send),
     ) -> Result<(), ImportError> {
         let spinner = spinner("reading the files".to_owned());
-        let is_recorded = recordings.is_some();
+        let files = recordings.as_ref().map(|found| found.files().to_vec());
         let summary = match recordings {
             Some(recordings) => self.replay(recordings).await?,
             None => self.send().await?,
@@ -180,42 +187,27 @@ impl Importer<'_> {
             let unknown = || "the agent gave no reason".to_owned();
             return Err(ImportError::Input(summary.error.unwrap_or_else(unknown)));
         };
-        let is_stored = is_recorded || report.iterations.is_some() || report.hang.is_some();
+        let is_stored = files.is_some() || report.iterations.is_some() || report.hang.is_some();
         let answers = if is_stored && summary.is_delivered() {
             self.app.wait_until_judged().await;
             Some(ToolAnswers::query(self.app.http_address(), &self.args.cluster).await?)
         } else {
             None
         };
+        let shown = Shown {
+            args: self.args,
+            report,
+            answers: answers.as_ref(),
+            points_rejected: summary.points_rejected,
+            recordings: files.as_deref().unwrap_or_default(),
+            page: self.args.serve.then(|| page(self.app)),
+        };
         if self.args.output.is_json() {
-            let outliers = answers.as_ref().map(|answers| &answers.outliers);
-            let is_named =
-                report.hang.is_some() || outliers.is_some_and(|answer| !is_empty(answer));
-            let unknown_cost = unknown_cost(report).filter(|_| !is_named);
-            let cost = answers.as_ref().map(|answers| &answers.cost);
-            let cost = cost.filter(|_| unknown_cost.is_none());
-            let page = self.args.serve.then(|| page(self.app));
-            let all = json!({
-                "report": report,
-                "points_rejected": summary.points_rejected,
-                "outliers": outliers,
-                "cost": cost,
-                "cost_unknown": unknown_cost,
-                "loss_by_arrivals": report.loss().filter(|_| !is_named),
-                "page": page,
-            });
-            writeln!(out, "{all:#}")?;
+            writeln!(out, "{:#}", shown.to_json())?;
         } else {
-            write!(out, "{report}")?;
-            if summary.points_rejected > 0 {
-                let rejected = summary.points_rejected;
-                writeln!(
-                    out,
-                    "  stored   without {rejected} points, which were rejected"
-                )?;
-            }
-            if let Some(answers) = &answers {
-                print_answers(out, report, answers)?;
+            shown.print(out)?;
+            if report.refusal.is_some() {
+                return Err(ImportError::NoVerdict);
             }
         }
         summary.result()
@@ -304,83 +296,4 @@ fn page(app: &App) -> String {
 fn age(time: Duration) -> Duration {
     let [.., last] = REPORT_TIMES;
     last.saturating_sub(time)
-}
-
-/// Prints what the detector found. The report has already named the ranks of a hang.
-fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) -> io::Result<()> {
-    if report.hang.is_none() {
-        if is_empty(&answers.outliers) {
-            writeln!(out, "  verdict  {}", without_outlier(report))?;
-            if let Some(loss) = report.loss() {
-                return writeln!(out, "  cost     {loss}");
-            }
-            if let Some(unknown) = unknown_cost(report) {
-                return writeln!(out, "  cost     unknown: {unknown}");
-            }
-        } else {
-            print_verdict(out, &answers.outliers)?;
-        }
-        return print_cost(out, &answers.cost);
-    }
-    if is_empty(&answers.outliers) {
-        return Ok(());
-    }
-    print_cost(out, &answers.cost)?;
-    writeln!(
-        out,
-        "           of {} s only: how long the ranks have waited is not read from the files",
-        age(Duration::ZERO).as_secs()
-    )
-}
-
-/// Least share of the time that ranks wait for one another, from which a cost of 0 would be misleading.
-const MUCH_WAITING: f64 = 0.05;
-
-/// Returns why the cost is unknown if the detector names no rank, and how long the ranks waited.
-fn unknown_cost(report: &Report) -> Option<String> {
-    if report.loss().is_some() {
-        return Some("by its past: the detector of running jobs names no rank".to_owned());
-    }
-    let waiting = report.waiting.as_ref()?;
-    let is_much = waiting.share >= Some(MUCH_WAITING);
-    // Operations side by side count each, which can be more than all time.
-    let share = waiting.share.filter(|share| *share < 1.0);
-    let of_time = |share: f64| format!(", {:.1} % of the traced time", share * 100.0);
-    is_much.then(|| {
-        format!(
-            "no part of the trace is known to be healthy; the ranks waited {:.2} GPU-seconds for one another{}",
-            waiting.gpu_s,
-            share.map_or_else(|| " in operations side by side".to_owned(), of_time)
-        )
-    })
-}
-
-/// Returns what can be said if the detector names no rank.
-fn without_outlier(report: &Report) -> String {
-    let why = "the detector of running jobs, which needs seconds of healthy steps before a fault, names none";
-    if let Some(late) = &report.late_together {
-        return format!("{}, by their arrivals alone: {why}", late.noun());
-    }
-    match (report.cause(), report.late.len()) {
-        (Some(one), 1) => format!("rank {}, by its arrivals alone: {why}", one.rank),
-        (Some(one), _) => format!("rank {}, by its arrivals and its computation: {why}", one.rank),
-        (None, 0) => match report.waiting.as_ref().and_then(|waiting| waiting.by_turns.as_ref()) {
-            Some(turns) => format!(
-                "no rank is named: {} ranks arrive last by turns, at {} operations: uneven work, such as batches of different sizes",
-                turns.n_ranks, turns.n_ops
-            ),
-            None => "no rank is named: no lag reaches the limits of the detector".to_owned(),
-        },
-        (None, _) => "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
-            .to_owned(),
-    }
-}
-
-/// Returns whether the answer names neither a rank nor a condition.
-fn is_empty(answer: &Value) -> bool {
-    let has = |name: &str| {
-        let list = answer.get(name).and_then(Value::as_array);
-        list.is_some_and(|list| !list.is_empty())
-    };
-    !has("outliers") && !has("conditions")
 }

@@ -16,7 +16,7 @@ use fleet_echo::cli::actions::ActionsArgs;
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
 use fleet_echo::cli::bundle::BundleArgs;
 use fleet_echo::cli::clusters::ClustersArgs;
-use fleet_echo::cli::completion::{CompletionArgs, ManArgs};
+use fleet_echo::cli::completion::{self, CompletionArgs, ManArgs};
 use fleet_echo::cli::context::{self, ContextArgs};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::dev_cert::DevCertArgs;
@@ -56,13 +56,13 @@ struct CommandLine {
 
 const AFTER_HELP: &str = "\
 Start here:
-  fleet-echo demo                                       replay jobs with a slow rank
-  fleet-echo serve --db fleet.duckdb --insecure-no-tls  collect from agents on this host
-  fleet-echo status                                     which rank is slow, since when, and why
+  fleet-echo demo                     # replays jobs with a slow rank
+  fleet-echo serve --db fleet.duckdb --insecure-no-tls   # agents on this host
+  fleet-echo status                   # which rank is slow, since when, and why
 
-Exit codes: 0 success, 64 invalid flags or request, 65 invalid database or input file, 69 server
-unavailable, request timed out or port in use, 70 internal error, 74 I/O error, 75 database in use
-by another process. `assert` has its own: 0 within the limits, 1 exceeded, 2 invalid flags, 3 no
+Exit codes: 0 success, 64 invalid flags or request, 65 invalid database or input file, 69 server \
+unavailable, request timed out or port in use, 70 internal error, 74 I/O error, 75 database in use \
+by another process. `assert` has its own: 0 within the limits, 1 exceeded, 2 invalid flags, 3 no \
 response, 4 not enough data.";
 
 /// Returns the command line, with its commands grouped in the help.
@@ -139,6 +139,7 @@ fn main() -> ExitCode {
     if sql_worker::is_requested() {
         return sql_worker::run();
     }
+    completion::complete(command_line);
     let matches = context::matches(command_line, env::args_os());
     let line = match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => line,
@@ -166,7 +167,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_closed_pipe() && !is_session => ExitCode::SUCCESS,
         Err(failure) => {
-            let _broken_pipe = writeln!(io::stderr(), "fleet-echo: {}", chain(&failure));
+            if !failure.is_printed() {
+                let _broken_pipe = writeln!(io::stderr(), "fleet-echo: {}", chain(&failure));
+            }
             ExitCode::from(failure.exit_code())
         }
     }
@@ -251,10 +254,10 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::History(args) => Ok(cli::history::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Mcp(args) => run_mcp(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut Screen::stdout(&mut out))?),
-        Command::Completion(args) => Ok(cli::completion::run(&args, command_line(), &mut out)?),
-        Command::Man(args) => Ok(cli::completion::write_man_pages(&args, command_line())?),
+        Command::Completion(args) => Ok(completion::run(&args, &command_line(), &mut out)?),
+        Command::Man(args) => Ok(completion::write_man_pages(&args, command_line())?),
         Command::DevCert(args) => Ok(cli::dev_cert::run(&args, &mut out)?),
-        Command::Context(args) => Ok(context::run(&args, &mut out)?),
+        Command::Context(args) => Ok(context::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Token(args) => Ok(cli::token::run(&args, &mut out, &mut io::stderr())?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
@@ -375,6 +378,7 @@ fn first_steps(args: &ServeArgs, otlp: SocketAddr, http: SocketAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fleet_completion::testing::{check_examples, check_groups};
     use fleet_echo::cli::help::GROUPS;
 
     use super::command_line;
@@ -386,13 +390,11 @@ mod tests {
 
     #[test]
     fn the_help_lists_every_command_once() {
-        let groups = GROUPS.iter().flat_map(|(_, names)| *names);
-        let mut listed: Vec<&str> = groups.copied().collect();
-        let command = command_line();
-        let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
-        let mut visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
-        listed.sort_unstable();
-        visible.sort_unstable();
-        assert_eq!(listed, visible);
+        check_groups(&command_line(), &GROUPS);
+    }
+
+    #[test]
+    fn every_command_has_examples_that_can_be_pasted() {
+        check_examples(&command_line());
     }
 }

@@ -1,10 +1,10 @@
 //! What a set of files shows, as data and as text.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+mod text;
 
-use fleet_agent_core::printable::printable;
-use fleet_hang::{Blocked, Hang, Kind, list, noun};
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleet_hang::{Hang, list};
 use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
@@ -13,13 +13,6 @@ use crate::loss::Loss;
 use crate::matching::{MatchedGroup, matched};
 use crate::trace::RankTrace;
 use crate::waiting::{LateTogether, Waiting};
-
-/// Maximum number of ranks, groups and files that a line of text lists.
-const LISTED: usize = 16;
-/// Maximum length of a name that a file gives, characters.
-const MAX_NAME: usize = 80;
-/// Maximum length of a sentence, which may contain such names, characters.
-const MAX_SENTENCE: usize = 400;
 
 /// File, or part of a file, that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,152 +233,3 @@ fn since(n_before: usize) -> String {
 
 /// Maximum number of missing ranks that are listed.
 const MAX_RANKS: usize = 100_000;
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "  files    {}, {} of {} ranks",
-            self.format, self.files, self.world_size
-        )?;
-        if !self.missing_ranks.is_empty() {
-            writeln!(f, "           no file of {}", noun(&self.missing_ranks))?;
-        }
-        for note in &self.notes {
-            writeln!(f, "           {note}")?;
-        }
-        for one in self.skipped.iter().take(LISTED) {
-            writeln!(f, "           not read: {}", one.reason)?;
-        }
-        if self.skipped.len() > LISTED {
-            writeln!(
-                f,
-                "           not read: {} more",
-                self.skipped.len() - LISTED
-            )?;
-        }
-        if self.format != Format::Recording {
-            writeln!(
-                f,
-                "           {} collective operations, {} transfers{}",
-                self.collectives,
-                self.transfers,
-                match self.iterations {
-                    Some(n) => format!(", {n} iterations"),
-                    None => String::new(),
-                }
-            )?;
-        }
-        if let Some(hang) = &self.hang {
-            write_hang(f, hang)?;
-        }
-        if let Some(advance) = self.advance.as_ref().filter(|_| self.refusal.is_none()) {
-            writeln!(f, "           {}", printable(advance, MAX_SENTENCE))?;
-        }
-        if let Some(lateness) = self.lateness() {
-            writeln!(f, "  arrival  {lateness}")?;
-        } else if self.waiting.is_some() && !self.missing_ranks.is_empty() {
-            let missing = noun(&self.missing_ranks);
-            writeln!(
-                f,
-                "  arrival  of the ranks with a file none is late; a late one may be {missing}, without a file"
-            )?;
-        }
-        if let Some(refusal) = &self.refusal {
-            writeln!(f, "  verdict  none: {refusal}")?;
-        }
-        for (at, limit) in self.cannot_show.iter().enumerate() {
-            let label = if at == 0 { "hidden " } else { "       " };
-            writeln!(f, "  {label}  {limit}")?;
-        }
-        Ok(())
-    }
-}
-
-fn write_hang(f: &mut fmt::Formatter<'_>, hang: &Hang) -> fmt::Result {
-    for one in hang.findings.iter().take(LISTED) {
-        match one.kind {
-            // The operations follow.
-            Kind::DidNotJoin => {
-                writeln!(f, "  verdict  hang: did not join {}", noun(&one.ranks))?;
-            }
-            _ => writeln!(
-                f,
-                "  verdict  hang: {}",
-                printable(&one.sentence, MAX_SENTENCE)
-            )?,
-        }
-    }
-    if !hang.links.is_empty() {
-        writeln!(
-            f,
-            "           behind because they wait themselves: {}",
-            noun(&hang.links)
-        )?;
-    }
-    let waits = |one: &&Blocked| !one.behind.is_empty() || !one.unobserved.is_empty();
-    let waiting: Vec<&Blocked> = hang.blocked.iter().filter(waits).collect();
-    for one in waiting.iter().take(LISTED) {
-        writeln!(f, "           {}", sentence(one))?;
-    }
-    if waiting.len() > LISTED {
-        writeln!(
-            f,
-            "           and {} more communicators",
-            waiting.len() - LISTED
-        )?;
-    }
-    Ok(())
-}
-
-fn sentence(one: &Blocked) -> String {
-    let name = |text: &str| printable(text, MAX_NAME);
-    let purpose = if one.purpose.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", name(&one.purpose))
-    };
-    let op = if one.op.is_empty() {
-        "operation"
-    } else {
-        one.op.as_str()
-    };
-    let (op, group) = (name(op), name(&one.group));
-    let absent = [&one.behind[..], &one.unobserved].concat();
-    if one.is_transfer {
-        return format!(
-            "{op} {} of communicator {group}{purpose}: {} waits for {}, which did not enqueue the other half",
-            one.seq,
-            noun(&one.waiting),
-            noun(&absent)
-        );
-    }
-    format!(
-        "{op} of communicator {group}{purpose}: {} entered operation {}, {} did not",
-        noun(&one.waiting),
-        one.seq,
-        noun(&absent)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_in_a_file_do_not_control_the_terminal() {
-        let text = sentence(&Blocked {
-            group: "3\u{1b}[2J".to_owned(),
-            purpose: "DATA\nverdict".to_owned(),
-            op: "x".repeat(1_000),
-            seq: 7,
-            waiting: vec![0],
-            behind: vec![1],
-            ..Blocked::default()
-        });
-        assert!(
-            text.len() < 300 && !text.contains(char::is_control),
-            "{text}"
-        );
-    }
-}

@@ -24,17 +24,17 @@ What a recording of another host shows:
 
   fleet-agent explain job.jsonl.gz
 
-A process is compared with the other ranks of its job on this host, else with its own past. What no
-healthy process spends time on, such as waiting for a CPU, is reported by its amount alone. A cause
+A process is compared with the other ranks of its job on this host, else with its own past. What no \
+healthy process spends time on, such as waiting for a CPU, is reported by its amount alone. A cause \
 has to hold for ten seconds, one of GPU library calls for fifteen.
 
 Needs the same privileges as `run` and can run beside it.
 
-Exit codes: 0 explained, also if nothing stands out, 64 invalid flags, 65 damaged file or not a
+Exit codes: 0 explained, also if nothing stands out, 64 invalid flags, 65 damaged file or not a \
 recording, 69 no process called a GPU library, 77 not permitted by the kernel.";
 
 pub(super) const TRACE_EXAMPLES: &str = "\
-Examples: durations of the calls of one process and what it loses time to, renewed every five
+Examples: durations of the calls of one process and what it loses time to, renewed every five \
 seconds until Ctrl-C:
 
   fleet-agent trace --pid 4711
@@ -43,10 +43,10 @@ One JSON object per process and period, for a minute:
 
   fleet-agent trace --duration 1m --json
 
-Needs the same privileges as `run` and can run beside it. To keep what is seen, use `record`, whose
+Needs the same privileges as `run` and can run beside it. To keep what is seen, use `record`, whose \
 files `explain` reads.
 
-Exit codes: 0 traced, 64 invalid flags, 69 no process called a GPU library, 77 not permitted by the
+Exit codes: 0 traced, 64 invalid flags, 69 no process called a GPU library, 77 not permitted by the \
 kernel.";
 
 /// Flags of `explain`.

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(super) const EXAMPLES: &str = "\
-Example: ask the agent of this host, which runs with the same --health-socket, as
+Example: ask the agent of this host, which runs with the same --health-socket, as \
 node-problem-detector does:
 
   fleet-agent straggler-check --socket /run/fleet-agent/health.sock
 
-Prints one line of at most 80 bytes. Which incidents count is decided by the actions of Echo
+Prints one line of at most 80 bytes. Which incidents count is decided by the actions of Echo \
 (serve --actions), with a consumer `agents`.
 
-Exit codes: 0 no rank of this host is a culprit, 1 at least one is, 2 unknown: the agent does not
+Exit codes: 0 no rank of this host is a culprit, 1 at least one is, 2 unknown: the agent does not \
 answer, or Echo makes no statement, 64 invalid flags.";
 
 /// Flags about the health of the host.

@@ -15,16 +15,16 @@ Send the iterations of a job that was traced with the PyTorch profiler to Echo:
 
   fleet-agent import traces/ --endpoint http://localhost:4317 --cluster lab
 
-Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler
-(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of
-Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV); and
-one answer of NCCL's RAS subsystem, or logs with lines of PyTorch's watchdog; each but databases may
-be gzipped. Of several folders in a folder give one. Nothing in a pickle is run. The times of the
-points end now. An instance names a hang after 30 s without progress, so the progress of its ranks
+Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler \
+(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of \
+Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV); and \
+one answer of NCCL's RAS subsystem, or logs with lines of PyTorch's watchdog; each but databases may \
+be gzipped. Of several folders in a folder give one. Nothing in a pickle is run. The times of the \
+points end now. An instance names a hang after 30 s without progress, so the progress of its ranks \
 is sent three times within 35 s.
 
-Exit codes: 0 imported, 64 invalid flags, 65 no file of a known format, files that do not belong
-together, no verdict from them, or all points rejected, 66 a file cannot be read, 69 endpoint
+Exit codes: 0 imported, 64 invalid flags, 65 no file of a known format, files that do not belong \
+together, no verdict from them, or all points rejected, 66 a file cannot be read, 69 endpoint \
 unreachable.";
 
 /// Flags of `import`.

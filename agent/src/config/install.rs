@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(super) const EXAMPLES: &str = "\
-Example: make the plugin available to the containers of this host, which mount the directory and set
+Example: make the plugin available to the containers of this host, which mount the directory and set \
 NCCL_PROFILER_PLUGIN=/opt/fleet-echo/libfleet_nccl_profiler.so:
 
   fleet-agent install-profiler /opt/fleet-echo

@@ -12,24 +12,25 @@ pub(super) const EXAMPLES: &str = "\
 Examples: record every GPU job of this host for a minute, and replay it elsewhere:
 
   fleet-agent record job.jsonl.gz --duration 1m
-  fleet-agent replay job.jsonl.gz --endpoint http://localhost:4317 --cluster lab
+  fleet-agent replay job.jsonl.gz --cluster lab \\
+      --endpoint http://localhost:4317
 
 Record two processes only, with kernel launches and copies, until Ctrl-C:
 
   fleet-agent record job.jsonl --pid 4711 --pid 4712 --count launches,copies
 
-One line per call, in order of entry: collectives, waits for the GPU however short, communicators.
-Launches and copies are counted in the kernel, so their lines are sums over about 100 ms. A call of
-more than ten seconds has one line for its entry and one for its return; a call that has not
+One line per call, in order of entry: collectives, waits for the GPU however short, communicators. \
+Launches and copies are counted in the kernel, so their lines are sums over about 100 ms. A call of \
+more than ten seconds has one line for its entry and one for its return; a call that has not \
 returned at the end has only the first. Of kernel evidence the delays of each second are recorded.
 
-Stacks of the ranks are sampled twenty times per second, in the threads that call the libraries, and
+Stacks of the ranks are sampled twenty times per second, in the threads that call the libraries, and \
 stored once each: names of functions, and paths and lines of Python programs.
 
-Needs the same privileges as `run` and can run beside it. FILE is readable at any time; if the
+Needs the same privileges as `run` and can run beside it. FILE is readable at any time; if the \
 recorder is killed, at most the last second is missing.
 
-Exit codes: 0 recorded, 64 invalid flags, 69 no process called a GPU library, 73 FILE exists or cannot
+Exit codes: 0 recorded, 64 invalid flags, 69 no process called a GPU library, 73 FILE exists or cannot \
 be written, 77 not permitted by the kernel.";
 
 /// Flags of `record`.

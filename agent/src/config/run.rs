@@ -23,18 +23,19 @@ Examples: watch every GPU job of this host, running or started later, and report
 
 Also count kernel launches and copies, which costs each of them half a microsecond:
 
-  fleet-agent run --endpoint http://echo:4317 --cluster prod --count launches,copies
+  fleet-agent run --endpoint http://echo:4317 --cluster prod \\
+      --count launches,copies
 
 Report to a sharded Echo, a StatefulSet of three; the agent selects the shard of its cluster:
 
   fleet-agent run --cluster prod --shards 3 \\
       --endpoint https://fleet-echo-{shard}.fleet-echo-pods.fleet-echo.svc:4317
 
-Jobs need no change and no restart. The agent needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE,
-CAP_DAC_READ_SEARCH and CAP_CHECKPOINT_RESTORE; `fleet-agent check` shows what this host allows. On
+Jobs need no change and no restart. The agent needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, \
+CAP_DAC_READ_SEARCH and CAP_CHECKPOINT_RESTORE; `fleet-agent check` shows what this host allows. On \
 SIGTERM it sends what is queued and removes its probes.
 
-Exit codes: 0 stopped by a signal, 64 invalid flags, or an endpoint, address or directory that cannot
+Exit codes: 0 stopped by a signal, 64 invalid flags, or an endpoint, address or directory that cannot \
 be used, 75 another agent watches this host, 77 not permitted by the kernel.";
 
 /// Calls that can be counted besides collectives and waits.

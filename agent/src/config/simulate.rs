@@ -15,20 +15,21 @@ Examples: a cluster of 10,240 ranks whose agents report every five seconds, for 
   fleet-agent simulate --endpoint http://localhost:4317 --cluster load \\
       --nodes 1280 --ranks-per-node 8 --interval 5s --duration 10m
 
-A pipeline of four stages in which the host of rank 17 is late by a fifth of the step for two
+A pipeline of four stages in which the host of rank 17 is late by a fifth of the step for two \
 minutes, and rank 3 hangs after four minutes:
 
-  fleet-agent simulate --endpoint http://localhost:4317 --cluster drill --nodes 16 --ranks-per-node 8 \\
-      --mesh 8x4x4 --step 500ms --duration 5m \\
-      --fault host:rank=17,after=60s,for=120s,severity=20% --fault hang:rank=3,after=4m
+  fleet-agent simulate --endpoint http://localhost:4317 --cluster drill \\
+      --nodes 16 --ranks-per-node 8 --mesh 8x4x4 --step 500ms --duration 5m \\
+      --fault host:rank=17,after=60s,for=120s,severity=20% \\
+      --fault hang:rank=3,after=4m
 
-A fault is KIND:rank=R,after=DURATION,for=DURATION,severity=SHARE. Kinds: host and device (one rank),
-node (all ranks of its node), network (its data parallel communicator), stage (its pipeline stage),
-uniform (every GPU), hang (the rank stops). Severity is the time added to a step, as a share of a
-healthy step. As with real agents, blocks begin once the job's pattern is known, after 128 operations
+A fault is KIND:rank=R,after=DURATION,for=DURATION,severity=SHARE. Kinds: host and device (one rank), \
+node (all ranks of its node), network (its data parallel communicator), stage (its pipeline stage), \
+uniform (every GPU), hang (the rank stops). Severity is the time added to a step, as a share of a \
+healthy step. As with real agents, blocks begin once the job's pattern is known, after 128 operations \
 of the busiest communicator (16 steps).
 
-Exit codes: 0 every point was acknowledged, 64 invalid flags, 69 points were lost or refused, 70
+Exit codes: 0 every point was acknowledged, 64 invalid flags, 69 points were lost or refused, 70 \
 internal error.";
 
 /// Flags of `simulate`.

@@ -16,13 +16,13 @@ Another thread of it, for a minute, as JSON:
 
   fleet-agent stacks --pid 4711 --tid 4790 --duration 1m --json
 
-The process is neither stopped nor changed: its memory is read while it runs. Python lines need
-CPython; native functions are named by the symbols of the files that the process maps, also in a
+The process is neither stopped nor changed: its memory is read while it runs. Python lines need \
+CPython; native functions are named by the symbols of the files that the process maps, also in a \
 container. A stack that ends early has the frames that can be trusted.
 
 Needs root, or CAP_SYS_PTRACE, CAP_PERFMON, CAP_DAC_READ_SEARCH and CAP_CHECKPOINT_RESTORE.
 
-Exit codes: 0 sampled, 64 invalid flags, 66 no such process or thread, 69 the process exited before
+Exit codes: 0 sampled, 64 invalid flags, 66 no such process or thread, 69 the process exited before \
 its first sample, or neither kind of stack can be read, 77 not permitted by the kernel.";
 
 /// Flags of `stacks`.

@@ -62,10 +62,16 @@ fn an_endpoint_with_tls_on_a_host_without_authorities_says_how_to_get_them() {
 #[test]
 fn completion_scripts_and_man_pages_cover_all_commands() {
     for shell in ["bash", "zsh", "fish"] {
+        // The scripts run the program.
         let script = text(&agent(&["completion", shell]).stdout);
-        for command in ["replay", "check", "endpoint"] {
-            assert!(script.contains(command), "{shell}: {command}");
-        }
+        assert!(script.contains("FLEET_COMPLETE="), "{shell}: {script}");
+    }
+    for (words, offered) in [(&["r"][..], "replay"), (&["replay", "--end"], "--endpoint")] {
+        let mut completing = Command::new(env!("CARGO_BIN_EXE_fleet-agent"));
+        completing.args(["--", "fleet-agent"]).args(words);
+        let output = completing.env("FLEET_COMPLETE", "fish").output().unwrap();
+        let offers = text(&output.stdout);
+        assert!(offers.contains(offered), "{words:?}: {offers}");
     }
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("man");

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod attached;
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod collect;

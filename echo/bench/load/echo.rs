@@ -78,6 +78,11 @@ impl Echo {
         Ok(begin.elapsed())
     }
 
+    /// Address of the page of a cluster.
+    pub(crate) fn page(&self, cluster: &str) -> String {
+        format!("http://{}/clusters/{cluster}", self.http)
+    }
+
     /// Calls a tool, and reads its answer.
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> anyhow::Result<()> {
         let url = format!("http://{}/api/v1/tools/{tool}", self.http);

@@ -18,6 +18,7 @@ use crate::process::Process;
 use crate::programs::Programs;
 use crate::samples::Samples;
 use crate::table::{Table, millis, times, whole};
+use crate::viewers::Viewers;
 
 const CLUSTER: &str = "fleet-bench";
 
@@ -30,6 +31,9 @@ pub(crate) struct Fleet {
     /// Interval at which an agent sends, for --load
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     interval: String,
+    /// Viewers of the page of the cluster, who load it every 30 s, for --load
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    viewers: u32,
 }
 
 /// Samples taken while the agents ran.
@@ -52,6 +56,7 @@ impl Fleet {
         let echo = Echo::start(&programs.echo()?, &[])?;
         let output = NamedTempFile::new()?;
         let mut agents = self.agents(programs, &echo, duration, output.reopen()?)?;
+        let viewers = Viewers::start(self.viewers, &echo.page(CLUSTER));
         let begin = Instant::now();
         let mut seen = Observed {
             queries: times()?,
@@ -64,9 +69,11 @@ impl Fleet {
             seen.sample(&echo, begin)?;
             sleep(Duration::from_secs(1)).await;
         }
+        let viewed = viewers.end()?;
         let summary = summary(output.path())?;
         echo.settle().await?;
-        self.report(&echo, &summary, &seen)
+        let cells = seen.cells().into_iter().chain(viewed);
+        self.report(&echo, &summary, cells.collect())
     }
 
     fn agents(
@@ -88,20 +95,26 @@ impl Fleet {
         Process::start(&mut command)
     }
 
-    fn report(&self, echo: &Echo, summary: &Value, seen: &Observed) -> anyhow::Result<String> {
+    fn report(
+        &self,
+        echo: &Echo,
+        summary: &Value,
+        cells: Vec<(&str, String)>,
+    ) -> anyhow::Result<String> {
         let description = format!(
             "`fleet-agent simulate`: {} ranks on {} nodes. Each node has an agent with its own connection that sends every \
-             {}, to one instance on the same machine. `find_outlier_nodes` runs over HTTP each second. The agents time \
+             {}, to one instance on the same machine. `find_outlier_nodes` runs over HTTP each second, and {} viewers load the page of the cluster every 30 s. The agents time \
              acknowledgements from the closing of a batch, including all attempts.",
             whole((self.nodes * 8).into()),
             whole(self.nodes.into()),
-            self.interval
+            self.interval,
+            self.viewers
         );
         let mut table = Table::new("A fleet of agents", &description, &["measurement", "value"]);
         for (name, value) in summary_cells(summary) {
             table.row(&[name.to_owned(), value]);
         }
-        for (name, value) in seen.cells() {
+        for (name, value) in cells {
             table.row(&[name.to_owned(), value]);
         }
         for (name, metric) in [

@@ -33,6 +33,7 @@ mod samples;
 mod soak;
 mod table;
 mod template;
+mod viewers;
 mod wire;
 
 use fleet::Fleet;

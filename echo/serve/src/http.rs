@@ -6,6 +6,7 @@
 //! | `/api/v1/tools/{name}` | POST, GET | the tool's answer, or a picture of it; the input is the body or the query, and may be empty |
 //! | `/api/v1/openapi.json` | GET | this API as an OpenAPI document, generated from the registry |
 //! | `/mcp`, `/mcp/compat` | POST | the Model Context Protocol, with dots or underscores in tool names |
+//! | `/api/v1/clusters` | GET | the clusters that the caller may query, with what reported in each |
 //! | `/api/v1/sql` | POST, GET | POST: the rows of one SELECT, as the tool `run_analysis` returns them; GET: the views it can query |
 //! | `/api/v1/cost.csv?day=`, `/api/v1/cost.json?day=` | GET | GPU costs by hour and node, in FOCUS columns |
 //! | `/api/v1/trace.json?rank=` | GET | the trace of a rank and its peer, for ui.perfetto.dev |
@@ -48,6 +49,7 @@ use crate::response::failure;
 use crate::tls::Encryption;
 use crate::tool_context::ToolContexts;
 
+pub mod clusters;
 pub mod cost;
 pub mod health;
 pub mod incident_bundle;
@@ -110,6 +112,7 @@ pub fn router(
         .route("/api/v1/tools/list", get(tools::list))
         .route("/api/v1/tools/{name}", get(tools::read).post(tools::call))
         .route("/api/v1/openapi.json", get(openapi::openapi))
+        .route("/api/v1/clusters", get(clusters::clusters))
         .route(SQL_ENDPOINT, get(sql::views).post(sql::run))
         .route("/api/v1/cost.csv", get(cost::csv))
         .route("/api/v1/cost.json", get(cost::json))

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod auth;
 mod body;
+mod cluster_list;
 mod connections;
 pub mod grpc;
 pub mod http;

@@ -13,13 +13,12 @@ use axum::http::header::{CONTENT_LENGTH, HOST};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use echo_access::QueryPermission;
 use echo_core::error::Coded;
 use echo_tools::ToolError;
 use echo_tools::registry::Registry;
-use maud::Markup;
 use serde::Deserialize;
 
 use crate::middleware::Middleware;
@@ -29,10 +28,13 @@ use crate::response::{ErrorResponse, failure};
 use crate::session::{LOGIN_PATH, wants_page};
 use crate::tool_context::ToolContexts;
 
+mod answer;
 mod bars;
+mod body;
 mod client;
 mod cluster;
 mod format;
+mod incident;
 mod layout;
 mod login;
 mod open_incidents;
@@ -42,12 +44,16 @@ mod rank;
 mod runbook;
 mod sharing;
 mod status;
+mod view_query;
 mod window_query;
 
+use body::{Body, Renewal};
 use client::{RankInCluster, SharedMaps, ToolClient};
 use layout::{Reload, Top, Visitor};
 use login::{login, logout, sign_in};
+use overview::search::OverviewQuery;
 use sharing::Sharing;
+use view_query::ViewQuery;
 use window_query::WindowQuery;
 
 /// Time after its last viewer for which a map is kept.
@@ -98,47 +104,75 @@ impl Pages {
             let body = Box::pin(page.body(&client));
             client.with_deadline(body).await
         };
-        let is_whole = |body: &Body| !body.is_awaited;
+        let is_whole = |body: &Body| !body.is_partial;
         self.bodies.get(key, is_whole, make).await
     }
 }
 
-/// A page that viewers share.
+/// A page that viewers share: all that its body depends on, apart from their permission.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Page {
     /// All clusters. Agents send to the URL `otlp`.
-    Overview { otlp: Option<String> },
+    Overview {
+        otlp: Option<String>,
+        query: OverviewQuery,
+        view: ViewQuery,
+    },
     /// One cluster.
-    Cluster { name: String, window: WindowQuery },
+    Cluster {
+        name: String,
+        window: WindowQuery,
+        view: ViewQuery,
+    },
+    /// One incident, on the page of its cluster at that time.
+    Incident {
+        cluster: String,
+        id: String,
+        view: ViewQuery,
+    },
     /// One rank.
     Rank {
         cluster: String,
         rank: u32,
         job: Option<String>,
         window: WindowQuery,
+        view: ViewQuery,
     },
 }
 
 impl Page {
     async fn body(self, client: &ToolClient) -> Result<Body, ToolError> {
         match self {
-            Self::Overview { otlp } => {
-                let markup = overview::page(client, otlp.as_deref()).await?;
-                Ok(Body::whole(markup))
+            Self::Overview { otlp, query, view } => {
+                let page = overview::page(client, otlp.as_deref(), &query, &view);
+                Box::pin(page).await
             }
-            Self::Cluster { name, window } => Box::pin(cluster::page(client, &name, &window)).await,
+            Self::Cluster { name, window, view } => {
+                let subject = cluster::Subject {
+                    cluster: &name,
+                    window: &window,
+                    incident: None,
+                    query: &view,
+                };
+                Box::pin(cluster::page(client, &subject)).await
+            }
+            Self::Incident { cluster, id, view } => {
+                Box::pin(incident::page(client, (&cluster, &id), &view)).await
+            }
             Self::Rank {
                 cluster,
                 rank,
                 job,
                 window,
+                view,
             } => {
                 let subject = RankInCluster {
                     cluster: &cluster,
                     rank,
                     job: job.as_deref(),
                 };
-                Ok(Body::whole(rank::page(client, &subject, &window).await?))
+                let page = rank::page(client, &subject, &window, &view);
+                Ok(Body::whole(Box::pin(page).await?))
             }
         }
     }
@@ -149,23 +183,6 @@ impl Page {
 struct BodyOfViewer {
     page: Page,
     permission: Option<QueryPermission>,
-}
-
-/// What a page shows below its top bar.
-#[derive(Debug)]
-struct Body {
-    markup: Markup,
-    /// Whether it shows more if it is loaded again in some seconds.
-    is_awaited: bool,
-}
-
-impl Body {
-    const fn whole(markup: Markup) -> Self {
-        Self {
-            markup,
-            is_awaited: false,
-        }
-    }
 }
 
 /// Builds the routes of the pages.
@@ -199,6 +216,7 @@ pub(super) async fn in_html(request: Request, next: Next) -> Response {
 
 async fn overview(
     State(pages): State<Pages>,
+    (Query(query), Query(view)): (Query<OverviewQuery>, Query<ViewQuery>),
     uri: Uri,
     headers: HeaderMap,
     request_context: RequestContext,
@@ -206,11 +224,16 @@ async fn overview(
     let host = host(&uri, &headers);
     let otlp = pages.contexts.otlp().zip(host);
     let otlp = otlp.map(|(otlp, host)| otlp.url(&host));
-    let page = Page::Overview { otlp };
+    let page = Page::Overview {
+        otlp,
+        query,
+        view: view.clone(),
+    };
     let page = pages.body(page, &request_context).await;
     let frame = Frame {
         title: "Clusters",
-        reload: Some(&Reload::from_uri(&uri)),
+        uri: Some(&uri),
+        view: &view,
     };
     render(&frame, page, &pages, &request_context)
 }
@@ -226,38 +249,45 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
 async fn cluster(
     State(pages): State<Pages>,
     Path(name): Path<String>,
-    Query(window): Query<WindowQuery>,
+    (Query(window), Query(view)): (Query<WindowQuery>, Query<ViewQuery>),
     uri: Uri,
     request_context: RequestContext,
 ) -> Response {
-    // The form for another window is filled in by hand, and stays as it is.
-    let is_reloaded = window.from.is_empty() && window.to.is_empty();
+    let title = name.clone();
     let page = Page::Cluster {
-        name: name.clone(),
+        name,
         window,
+        view: view.clone(),
     };
     let page = pages.body(page, &request_context).await;
-    let is_awaited = page.as_ref().is_ok_and(|page| page.is_awaited);
-    let reload = Reload::from_uri(&uri).soon_if(is_awaited);
     let frame = Frame {
-        title: &name,
-        reload: is_reloaded.then_some(&reload),
+        title: &title,
+        uri: Some(&uri),
+        view: &view,
     };
     render(&frame, page, &pages, &request_context)
 }
 
-/// Redirects to the page of the cluster at the time of an incident.
 async fn incident(
     State(pages): State<Pages>,
     Path((cluster, id)): Path<(String, String)>,
+    Query(view): Query<ViewQuery>,
+    uri: Uri,
     request_context: RequestContext,
 ) -> Response {
-    let client = ToolClient::new(&pages, &request_context);
-    let target = Box::pin(permalink::target(&client, &cluster, &id));
-    match client.with_deadline(target).await {
-        Ok(target) => Redirect::to(&target).into_response(),
-        Err(error) => failed(&error, &request_context),
-    }
+    let title = format!("Incident {id} of {cluster}");
+    let page = Page::Incident {
+        cluster,
+        id,
+        view: view.clone(),
+    };
+    let page = pages.body(page, &request_context).await;
+    let frame = Frame {
+        title: &title,
+        uri: Some(&uri),
+        view: &view,
+    };
+    render(&frame, page, &pages, &request_context)
 }
 
 /// Job of a rank, from the query.
@@ -270,7 +300,7 @@ struct JobQuery {
 async fn rank(
     State(pages): State<Pages>,
     Path((cluster, rank)): Path<(String, u32)>,
-    Query(window): Query<WindowQuery>,
+    (Query(window), Query(view)): (Query<WindowQuery>, Query<ViewQuery>),
     Query(JobQuery { job }): Query<JobQuery>,
     request_context: RequestContext,
 ) -> Response {
@@ -280,28 +310,49 @@ async fn rank(
         rank,
         job,
         window,
+        view: view.clone(),
     };
     let page = pages.body(page, &request_context).await;
     let frame = Frame {
         title: &title,
-        reload: None,
+        uri: None,
+        view: &view,
     };
     render(&frame, page, &pages, &request_context)
 }
 
-async fn runbook(State(pages): State<Pages>, request_context: RequestContext) -> Response {
+async fn runbook(
+    State(pages): State<Pages>,
+    Query(view): Query<ViewQuery>,
+    request_context: RequestContext,
+) -> Response {
     let frame = Frame {
         title: "Runbook",
-        reload: None,
+        uri: None,
+        view: &view,
     };
     let page = Ok(Arc::new(Body::whole(runbook::page())));
     render(&frame, page, &pages, &request_context)
 }
 
-/// Title and reloading of a page.
+/// What surrounds the body of a page.
 struct Frame<'a> {
     title: &'a str,
-    reload: Option<&'a Reload>,
+    /// URL of a page that shows the current state, and is loaded again.
+    uri: Option<&'a Uri>,
+    view: &'a ViewQuery,
+}
+
+impl Frame<'_> {
+    /// Returns the reloading of the page; `None` if it shows the past, or if the reader may be typing.
+    fn reload(&self, renewal: Renewal) -> Option<Reload> {
+        let uri = self.uri.filter(|_| !self.view.has_form())?;
+        match renewal {
+            Renewal::Never => None,
+            Renewal::Usual => Some(Reload::from_uri(uri)),
+            Renewal::Soon => Some(Reload::from_uri(uri).soon()),
+        }
+    }
 }
 
 fn render(
@@ -310,18 +361,21 @@ fn render(
     pages: &Pages,
     request_context: &RequestContext,
 ) -> Response {
+    let body = match page {
+        Ok(body) => body,
+        Err(error) => return failed(&error, request_context),
+    };
     let visitor = Visitor {
         name: &request_context.caller.id,
         is_signed_in: !pages.middleware.auth.is_disabled(),
     };
+    let reload = frame.reload(body.renewal);
     let top = Top {
         visitor: Some(&visitor),
-        reload: frame.reload,
+        reload: reload.as_ref(),
+        view: Some(frame.view),
     };
-    match page {
-        Ok(body) => layout::page(frame.title, &top, &body.markup),
-        Err(error) => failed(&error, request_context),
-    }
+    layout::page(frame.title, &top, &body.markup)
 }
 
 fn failed(error: &ToolError, request_context: &RequestContext) -> Response {

@@ -39,21 +39,32 @@ pub struct CheckArgs {
 }
 
 const HELP: &str = "\
+Example:
+  fleet-echo actions check actions.yaml
+
 A policy, with the defaults of its limits:
-  limits: { max_nodes: 1, max_percent: 5, min_coverage: 0.9, min_confidence: 0.8 }
+  limits:
+    { max_nodes: 1, max_percent: 5, min_coverage: 0.9, min_confidence: 0.8 }
   consumers:
-    pager: { mode: act, max_nodes: 20, webhook: { url: https://pager/hook, secret_file: pager.key } }
-    oncall: { mode: act, max_nodes: 20, pagerduty: { routing_key_file: pagerduty.key } }
-    channel: { mode: act, max_nodes: 20, slack: { url_file: slack.url } }
+    pager:
+      mode: act
+      max_nodes: 20
+      webhook: { url: https://pager/hook, secret_file: pager.key }
+    oncall: { mode: act, pagerduty: { routing_key_file: pagerduty.key } }
+    channel: { mode: act, slack: { url_file: slack.url } }
     alerts: { alertmanager: { url: http://alertmanager:9093 } }
     nodes: { kubernetes: {} }
     queue: { slurm: { scontrol: /usr/bin/scontrol } }
     hosts: { agents: {} }
   rules:
     - { consumers: [pager, alerts], min_severity: warn, open_for: 5m }
-    - { consumers: [nodes], clusters: [prod-*], classes: [device], min_severity: critical, open_for: 15m }
+    - consumers: [nodes]
+      clusters: [prod-*]
+      classes: [device]
+      min_severity: critical
+      open_for: 15m
 
-A consumer without `mode: act` is in shadow mode: what it would get is logged and counted only.
+A consumer without `mode: act` is in shadow mode: what it would get is logged and counted only. \
 `kill_switch: true` stops everything, and so does a file DB.stop-actions beside the database.
 
 Exit codes: 0 valid file, 64 file cannot be read, 65 invalid file.";

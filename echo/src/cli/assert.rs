@@ -116,43 +116,46 @@ const HELP: &str = "\
 Exit codes, the first that applies to any of the clusters:
   1  a limit is exceeded, according to the data available
   2  invalid flags or request
-  3  the server cannot be reached, rejects the token or fails; or the result cannot be written
+  3  the server cannot be reached, rejects the token or fails; or the result
+     cannot be written
   4  not enough data to confirm the limits; 0 with --allow-missing
   0  all clusters are within the limits
 Requests are not retried: retry exit codes 3 and 4 in the pipeline.";
 
 const COST_HELP: &str = "\
-Prints one line per cluster: PASS, FAIL, NO DATA, SKIP or ERROR, with the numbers. A number equal
+Prints one line per cluster: PASS, FAIL, NO DATA, SKIP or ERROR, with the numbers. A number equal \
 to its limit passes.
 
   fleet-echo assert cost --cluster prod --window 30m --max-cost-per-hour 25
-  fleet-echo assert cost --cluster prod --window 24h --max-lost-ratio 2% --junit cost.xml
+  fleet-echo assert cost --cluster prod --window 24h --max-lost-ratio 2% \\
+      --junit cost.xml
   fleet-echo assert cost --cluster a --cluster b --max-window-total 100 \\
       --from 2026-11-20T00:00:00Z --to 2026-11-20T06:00:00Z
 
-Not enough data means: no events; coverage below --min-coverage; a window that ends more than a
-minute after the last event (set --to to the end of the job); events that the detector has not
-processed yet; and for limits in money: GPUs without a price, several currencies, or a currency
+Not enough data means: no events; coverage below --min-coverage; a window that ends more than a \
+minute after the last event (set --to to the end of the job); events that the detector has not \
+processed yet; and for limits in money: GPUs without a price, several currencies, or a currency \
 other than --currency.
 
-Exit codes: 0 within the limits, 1 exceeded, 2 invalid flags, 3 no response, 4 not enough data
+Exit codes: 0 within the limits, 1 exceeded, 2 invalid flags, 3 no response, 4 not enough data \
 (0 with --allow-missing).";
 
 const OUTLIERS_HELP: &str = "\
-Counts ranks that hold back others at any time in the window, once per incident. Ranks that only
-wait for them are not counted. A condition of the whole job, such as a hang or a slowdown of all
+Counts ranks that hold back others at any time in the window, once per incident. Ranks that only \
+wait for them are not counted. A condition of the whole job, such as a hang or a slowdown of all \
 ranks, exceeds the limit too, unless --allow-condition accepts its kind.
 
   fleet-echo assert outliers --cluster prod --window 30m --max 0
   fleet-echo assert outliers --cluster prod --window 24h --max 2 --class host \\
       --min-confidence 90% --junit outliers.xml
-  fleet-echo assert outliers --cluster prod --window 24h --max 0 --allow-condition uniform_slowdown
+  fleet-echo assert outliers --cluster prod --window 24h --max 0 \\
+      --allow-condition uniform_slowdown
 
-Not enough data means: no events; coverage below --min-coverage; a window that ends more than a
-minute after the last event (set --to to the end of the job); events that the detector has not
+Not enough data means: no events; coverage below --min-coverage; a window that ends more than a \
+minute after the last event (set --to to the end of the job); events that the detector has not \
 processed yet.
 
-Exit codes: 0 within the limit, 1 exceeded, 2 invalid flags, 3 no response, 4 not enough data
+Exit codes: 0 within the limit, 1 exceeded, 2 invalid flags, 3 no response, 4 not enough data \
 (0 with --allow-missing).";
 
 /// Checks the clusters against the limits, prints the result, and returns the exit code.

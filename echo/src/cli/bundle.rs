@@ -16,10 +16,10 @@ const PATH: &str = "/api/v1/incident.tar.gz";
 /// Incident and file.
 #[derive(Debug, Clone, Args)]
 pub struct BundleArgs {
-    /// Id of the incident: 16 hexadecimal digits, as in `outliers --json` and in links of the page
+    /// Id of the incident: 16 hexadecimal digits, as in `outliers -o wide` and in links of the page
     #[arg(value_name = "INCIDENT")]
     pub incident: String,
-    /// Cluster [default: the only one]
+    /// Cluster [default: the one that has the incident]
     #[arg(long, short, env = "FLEET_ECHO_CLUSTER", value_name = "NAME")]
     pub cluster: Option<String>,
     /// File to write [default: incident-INCIDENT.tar.gz]

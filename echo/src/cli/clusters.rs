@@ -7,10 +7,9 @@ use serde_json::Value;
 
 use crate::cli::column::Column;
 use crate::cli::screen::Screen;
-use crate::cli::sql_permission::{self, RUN_ANALYSIS};
 use crate::cli::table::Table;
-use crate::cli::view::{list, text};
-use crate::cli::{CliError, ClientArgs, ToolInput, query};
+use crate::cli::view::{UNKNOWN, list};
+use crate::cli::{CliError, ClientArgs, for_display, get_json};
 
 /// Clusters with their nodes, ranks and open incidents.
 #[derive(Debug, Clone, Args)]
@@ -20,25 +19,20 @@ pub struct ClustersArgs {
     pub client: ClientArgs,
 }
 
-const CLUSTERS: [Column<'_>; 7] = [
-    Column::text("CLUSTER", "cluster_id"),
+const CLUSTERS: [Column<'_>; 9] = [
+    Column::text("CLUSTER", "cluster"),
     Column::count("NODES", "n_nodes"),
     Column::count("JOBS", "n_jobs"),
     Column::count("GPUS", "n_gpus"),
     Column::count("OPEN", "n_open"),
     Column::text("OPEN SINCE", "open_since"),
-    Column::text("GPU MODELS", "gpu_models"),
+    Column::text("FIRST EVENT", "first_event").wide(),
+    Column::text("LAST EVENT", "last_event").wide(),
+    Column::computed("GPU MODELS", "gpu_models", gpu_models),
 ];
 
-/// All clusters that ever sent events and are still stored.
-const QUERY: &str = "\
-    SELECT r.cluster_id, count(DISTINCT r.node_id)::BIGINT AS n_nodes, count(DISTINCT r.job)::BIGINT AS n_jobs, \
-        count(DISTINCT CASE WHEN r.rank IS NOT NULL THEN concat(r.node_id, ' ', coalesce(r.gpu_uuid, r.rank::VARCHAR)) END)::BIGINT AS n_gpus, \
-        coalesce(max(v.n_open), 0)::BIGINT AS n_open, max(v.since_ns)::BIGINT AS since_ns, \
-        string_agg(DISTINCT r.gpu_model, ', ' ORDER BY r.gpu_model) AS gpu_models \
-    FROM ranks AS r LEFT JOIN (SELECT cluster_id, count(*) AS n_open, min(first_seen_ns) AS since_ns FROM verdicts \
-        WHERE state = 'open' GROUP BY cluster_id) AS v ON v.cluster_id = r.cluster_id \
-    GROUP BY r.cluster_id ORDER BY r.cluster_id";
+/// Path of the list on the server.
+const PATH: &str = "/api/v1/clusters";
 
 /// What to do where no agent has sent events.
 const FIRST_STEP: &str = "start one on each host: fleet-agent run --cluster NAME --endpoint URL
@@ -46,17 +40,14 @@ URL is the address of --otlp-listen, which `fleet-echo serve` prints";
 
 /// Runs the command.
 pub fn run(args: &ClustersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
-    let input = ToolInput::default()
-        .with("sql", Some(QUERY))
-        .with("max_rows", Some(10_000_u32));
-    let answer = query(&args.client, RUN_ANALYSIS, input, screen);
-    let Some(answer) = answer.map_err(sql_permission::explain)? else {
+    let response = get_json(&args.client.connection, PATH);
+    let Some(answer) = for_display(&args.client, response, screen)? else {
         return Ok(());
     };
-    let (rows, output) = (rows(&answer), args.client.output);
-    let table = Table::new(&CLUSTERS, &rows);
-    if output.is_csv() {
-        return Ok(table.write_csv(output.layout(), screen)?);
+    let (rows, output) = (list(&answer, "clusters"), args.client.output);
+    let table = Table::new(&CLUSTERS, rows);
+    if output.has_rows_only() {
+        return Ok(table.write_rows(output, screen)?);
     }
     if rows.is_empty() {
         writeln!(
@@ -65,30 +56,20 @@ pub fn run(args: &ClustersArgs, screen: &mut Screen<'_>) -> Result<(), CliError>
         )?;
         return Ok(());
     }
-    Ok(table.print(output.layout(), screen)?)
+    table.print(output.layout(), screen)?;
+    if answer.get("truncated") == Some(&Value::Bool(true)) {
+        let n_rows = rows.len();
+        writeln!(screen, "\nlist truncated: the first {n_rows} by name")?;
+    }
+    Ok(())
 }
 
-/// Returns the rows of a SQL result as objects.
-fn rows(answer: &Value) -> Vec<Value> {
-    let names: Vec<String> = list(answer, "columns")
-        .iter()
-        .map(|column| text(column, "name"))
-        .collect();
-    let rows = list(answer, "rows").iter().filter_map(Value::as_array);
-    let rows = rows.map(|row| {
-        let mut row: Value = names.iter().cloned().zip(row.iter().cloned()).collect();
-        let since = row.get("since_ns").and_then(nanos);
-        let since = since.and_then(|nanos| jiff::Timestamp::from_nanosecond(nanos.into()).ok());
-        let since = since.map(|since| format!("{since:.3}"));
-        if let (Some(since), Some(fields)) = (since, row.as_object_mut()) {
-            fields.insert("open_since".to_owned(), since.into());
-        }
-        row
-    });
-    rows.collect()
-}
-
-/// Returns a large integer of a SQL result, which may be a text.
-fn nanos(value: &Value) -> Option<i64> {
-    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+/// Formats the models of the GPUs of a cluster; a dash if none is known.
+fn gpu_models(row: &Value) -> String {
+    let models = list(row, "gpu_models").iter().filter_map(Value::as_str);
+    let models = models.collect::<Vec<_>>().join(", ");
+    if models.is_empty() {
+        return UNKNOWN.to_owned();
+    }
+    models
 }

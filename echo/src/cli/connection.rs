@@ -61,7 +61,7 @@ pub struct ConnectionArgs {
         help_heading = "Connection",
         long,
         value_name = "TOKEN",
-        env = "ECHO_TOKEN",
+        env = "FLEET_ECHO_TOKEN",
         hide_env_values = true,
         conflicts_with = "token_file"
     )]
@@ -116,6 +116,11 @@ impl ConnectionArgs {
             server: shard::address(server, shard::for_cluster(cluster, count)),
             ..self.clone()
         })
+    }
+
+    /// Returns the name of the context that is used; `None` if the server is given, or the default.
+    pub(super) fn context(&self) -> Option<&str> {
+        self.context.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Returns the address without trailing slashes.

@@ -14,7 +14,11 @@ use clap::{Arg, ArgMatches, Args, Command, Subcommand};
 use echo_core::error::chain;
 use serde_json::{Map, Value};
 
-use crate::cli::CliError;
+use crate::cli::column::Column;
+use crate::cli::output::OutputArgs;
+use crate::cli::screen::Screen;
+use crate::cli::table::Table;
+use crate::cli::{CliError, json_output};
 use crate::config::contexts::{ContextError, ContextFile};
 
 /// Name of the flag that chooses a context for one command.
@@ -40,22 +44,19 @@ pub struct ContextArgs {
 
 const EXAMPLES: &str = "\
 Example:
-  fleet-echo context set prod --server https://echo.example:8081 --token-file ~/.echo-token
+  fleet-echo context set prod --server https://echo.example:8081 \\
+      --token-file ~/.echo-token
   fleet-echo context use prod
   fleet-echo status
 
-The file is $FLEET_ECHO_CONFIG, or fleet-echo/config.toml in $XDG_CONFIG_HOME or ~/.config.
-Another context for one command: --context NAME. With --server or FLEET_ECHO_SERVER the current
+The file is $FLEET_ECHO_CONFIG, or fleet-echo/config.toml in $XDG_CONFIG_HOME or ~/.config. \
+Another context for one command: --context NAME. With --server or FLEET_ECHO_SERVER the current \
 context is not used; with a context, other variables of the connection are not used.";
 
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
     /// List the contexts; the current one is marked
-    List {
-        /// Print JSON
-        #[arg(long, env = "FLEET_ECHO_JSON")]
-        json: bool,
-    },
+    List(ListArgs),
     /// Make a context the current one
     Use {
         /// Its name
@@ -70,6 +71,13 @@ enum Action {
         /// Its name
         name: String,
     },
+}
+
+#[derive(Debug, Clone, Args)]
+struct ListArgs {
+    /// Output format.
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -93,37 +101,53 @@ struct SetArgs {
     shards: Option<u32>,
 }
 
+const CONTEXTS: [Column<'_>; 7] = [
+    Column::computed("CURRENT", "current", mark),
+    Column::text("NAME", "name"),
+    Column::text("SERVER", "server"),
+    Column::text("CLUSTER", "cluster").if_known(),
+    Column::text("SHARDS", "shards").if_known(),
+    Column::text("TLS CA", "tls_ca").wide(),
+    Column::text("TOKEN FILE", "token_file").wide(),
+];
+
 /// Runs the command.
-pub fn run(args: &ContextArgs, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &ContextArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let mut file = ContextFile::load(ContextFile::path()?)?;
+    let mut output = OutputArgs::default();
     match &args.action {
-        Action::List { json: false } => {}
-        Action::List { json: true } => return Ok(writeln!(out, "{}", as_json(&file)?)?),
+        Action::List(list) => output = list.output,
         Action::Use { name } => file.make_current(Some(name))?,
         Action::Unset => file.make_current(None)?,
         Action::Set(set) => file.set(&set.name, set.values()?)?,
         Action::Remove { name } => file.remove(name)?,
     }
-    if !matches!(args.action, Action::List { .. }) {
+    if !matches!(args.action, Action::List(_)) {
         file.save()?;
     }
-    for name in file.names() {
-        let mark = if file.current() == Some(name) {
-            '*'
-        } else {
-            ' '
-        };
-        let values = file.values(name)?;
-        let values: Vec<String> = values
-            .iter()
-            .map(|(key, text)| format!("{key}={text}"))
-            .collect();
-        writeln!(out, "{mark} {name}  {}", values.join(" "))?;
+    let contexts = as_json(&file)?;
+    if output.is_json() {
+        return Ok(json_output::print(
+            format!("{contexts}\n").as_bytes(),
+            screen,
+        )?);
     }
-    if file.names().is_empty() {
-        writeln!(out, "no contexts: fleet-echo context set NAME --server URL")?;
+    let contexts = contexts.as_array().map_or(&[][..], Vec::as_slice);
+    let table = Table::new(&CONTEXTS, contexts);
+    if output.has_rows_only() {
+        return Ok(table.write_rows(output, screen)?);
     }
-    Ok(())
+    if contexts.is_empty() {
+        let first_step = "no contexts: fleet-echo context set NAME --server URL";
+        return Ok(writeln!(screen, "{first_step}")?);
+    }
+    Ok(table.print(output.layout(), screen)?)
+}
+
+/// Marks the current context.
+fn mark(context: &Value) -> String {
+    let is_current = context.get("current") == Some(&Value::Bool(true));
+    if is_current { "*" } else { "" }.to_owned()
 }
 
 /// All contexts as an array of objects, with their values by the names of the flags.
@@ -177,8 +201,9 @@ pub fn matches(
     let values = values.map_err(|error| {
         clap::Error::raw(ErrorKind::InvalidValue, format!("{}\n", chain(&error)))
     })?;
-    let command = match values.flatten() {
-        Some(values) => with_defaults(command(), &values),
+    let command = match values {
+        Some(Some(values)) => with_defaults(command(), &values),
+        Some(None) => without_context(command()),
         None => command(),
     };
     command.try_get_matches_from(&line)
@@ -206,7 +231,11 @@ fn values(command: &ArgMatches) -> Result<Option<Vec<(&'static str, String)>>, C
         path => ContextFile::load(path?)?,
     };
     let name = chosen.map(String::as_str).or_else(|| file.current());
-    name.map(|name| file.values(name)).transpose()
+    let Some(name) = name else { return Ok(None) };
+    let mut values = file.values(name)?;
+    // What the command prints to be run next names the context.
+    values.push((CONTEXT, name.to_owned()));
+    Ok(Some(values))
 }
 
 fn leaf(matches: &ArgMatches) -> &ArgMatches {
@@ -231,8 +260,19 @@ fn with_defaults(command: Command, values: &[(&'static str, String)]) -> Command
     })
 }
 
+/// Ignores the variable for the context, because the server is given.
+fn without_context(command: Command) -> Command {
+    of_clients(command, &|arg| {
+        if arg.get_id() == CONTEXT {
+            arg.env(None)
+        } else {
+            arg
+        }
+    })
+}
+
 /// Changes the flags of the commands that have a connection.
-fn of_clients(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
+pub(super) fn of_clients(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
     let command = command.mut_subcommands(|inner| of_clients(inner, change));
     if command.get_arguments().any(|arg| arg.get_id() == CONTEXT) {
         command.mut_args(change)

@@ -60,24 +60,21 @@ pub fn run(args: &CostArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
         return Ok(());
     };
     let output = args.client.output;
-    if output.is_csv() {
+    if output.has_rows_only() {
         let table = Table::new(&CONTRIBUTORS, list(&answer, "contributors"));
-        return Ok(table.write_csv(output.layout(), screen)?);
+        return Ok(table.write_rows(output, screen)?);
     }
     Ok(print(&answer, output, screen)?)
 }
 
 fn print(answer: &Value, output: OutputArgs, out: &mut Screen<'_>) -> io::Result<()> {
     writeln!(out, "{}\n", heading(answer))?;
-    let window: Vec<String> = sums(answer, "window_total");
-    let hourly: Vec<String> = sums(answer, "run_rate_per_hour");
-    writeln!(out, "lost in the window    {}", window.join(" and "))?;
-    writeln!(
-        out,
-        "lost per hour now     {}{}",
-        hourly.join(" and "),
-        lately(answer)
-    )?;
+    let (window, hourly) = (
+        lost(answer, "window_total"),
+        lost(answer, "run_rate_per_hour"),
+    );
+    writeln!(out, "lost in the window    {window}")?;
+    writeln!(out, "lost per hour now     {hourly}{}", as_of(answer))?;
     writeln!(
         out,
         "GPU-hours lost        {}, {} of {} allocated",
@@ -133,24 +130,35 @@ fn hours_in_other_rows(answer: &Value, rows: &[Value]) -> Option<String> {
     (others >= 0.000_05).then(|| decimal(others, 4))
 }
 
-/// Horizon of the run rate; empty without events.
-fn lately(answer: &Value) -> String {
+/// Time of the loss per hour; empty without events.
+fn as_of(answer: &Value) -> String {
     if number(answer, "horizon_s").is_none() {
         return String::new();
     }
-    let (seconds, as_of) = (decimals(answer, "horizon_s", 0), text(answer, "as_of"));
+    let as_of = text(answer, "as_of");
     let is_stale = answer.get("stale") == Some(&Value::Bool(true));
     let stale = if is_stale { ", stale" } else { "" };
-    format!(" (the {seconds} s before {as_of}{stale})")
+    format!(" (at {as_of}{stale})")
 }
 
 /// Formats a sum of the answer with its currency, one per currency if there are several.
-pub(super) fn sums(answer: &Value, name: &str) -> Vec<String> {
+pub(super) fn lost(answer: &Value, name: &str) -> String {
     let sum = |row: &Value| format!("{} {}", money(row, name), text(row, "currency"));
     let by_currency = list(answer, "by_currency");
-    match by_currency {
+    let sums = match by_currency {
         [_, _, ..] => by_currency.iter().map(sum).collect(),
-        _ if number(answer, name).is_none() => vec!["unknown".to_owned()],
+        _ if number(answer, name).is_none() => return "unknown".to_owned(),
         _ => vec![sum(answer)],
+    };
+    format!("{}{}", at_least(answer), sums.join(" and "))
+}
+
+/// Words before an amount, or before the amounts of an incident, if more than that was lost.
+pub(super) fn at_least(answer: &Value) -> &'static str {
+    let is_lower_bound = answer.get("lower_bound").and_then(Value::as_bool);
+    if is_lower_bound == Some(true) {
+        "at least "
+    } else {
+        ""
     }
 }

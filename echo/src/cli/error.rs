@@ -27,7 +27,7 @@ pub enum CliError {
         /// Cause.
         reason: String,
         /// What to do.
-        advice: &'static str,
+        advice: String,
     },
     /// The server uses another protocol, or a certificate that is not trusted.
     #[error("cannot query {server}: {problem}")]
@@ -82,7 +82,7 @@ pub enum CliError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The file of contexts cannot be used.
-    #[error("{}", echo_core::error::chain(.0))]
+    #[error(transparent)]
     Context(#[from] ContextError),
     /// The token cannot be generated.
     #[error("cannot generate a token")]
@@ -129,7 +129,8 @@ pub const fn store_exit_code(error: &StoreError) -> u8 {
         StoreError::Newer { .. }
         | StoreError::Changed { .. }
         | StoreError::Unreadable { .. }
-        | StoreError::DamagedLog { .. } => 65,
+        | StoreError::DamagedLog { .. }
+        | StoreError::Lost { .. } => 65,
         StoreError::Fatal { .. } | StoreError::Unwritable { .. } => 74,
         StoreError::Locked { .. } => 75,
         _ => 70,

@@ -79,11 +79,11 @@ pub fn run(args: &ExplainArgs, screen: &mut Screen<'_>) -> Result<(), CliError> 
     let plot = plot.transpose()?;
     if let Some(answer) = query(&args.client, TOOL, input(args), screen)? {
         let output = args.client.output;
-        if output.is_csv() {
+        if output.has_rows_only() {
             let points = answer
                 .pointer("/lag_series")
                 .map_or(&[][..], |series| list(series, "points"));
-            Table::new(&LAG, points).write_csv(output.layout(), screen)?;
+            Table::new(&LAG, points).write_rows(output, screen)?;
         } else {
             print(&answer, output, screen)?;
         }

@@ -22,11 +22,16 @@ pub(super) fn slowdown(condition: &Value) -> String {
     view::percent(condition, "effect_ratio")
 }
 
-/// Names the ranks that hangs wait for, with their nodes. Other conditions are unchanged.
+/// Names the ranks that hangs wait for, with their nodes, and removes the slowdown of a job that makes
+/// no progress. Other conditions are unchanged.
 pub(super) fn named(answer: &Value, connection: &ConnectionArgs) -> Vec<Value> {
     let window = answer.get("window").unwrap_or(&Value::Null);
     let conditions = list(answer, "conditions").iter().cloned();
     let named = conditions.map(|mut row| {
+        let is_unknown = stops_job(&row);
+        if let Some(fields) = row.as_object_mut().filter(|_| is_unknown) {
+            fields.insert("effect_ratio".to_owned(), Value::Null);
+        }
         let missing = stops_job(&row)
             .then(|| missing(&row, |rank| node(rank, &row, window, connection)))
             .flatten();

@@ -1,7 +1,10 @@
-//! Groups of commands in the help.
+//! Groups of commands in the help, and examples of commands that declare none.
+
+mod examples;
 
 use clap::Command;
-use clap::builder::Styles;
+
+use crate::cli::help::examples::EXAMPLES;
 
 /// Commands by purpose, as listed in the help.
 pub const GROUPS: [(&str, &[&str]); 5] = [
@@ -24,25 +27,11 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Database commands", &["backup", "export", "repair", "lake"]),
 ];
 
-/// Groups the commands in the help of a command line.
+/// Groups the commands in the help of a command line, and adds the examples.
 #[must_use]
 pub fn grouped(command: Command) -> Command {
-    let header = *Styles::styled().get_header();
-    let literal = *Styles::styled().get_literal();
-    let mut groups = String::new();
-    for (heading, names) in GROUPS {
-        groups.extend([format!("{header}{heading}:{header:#}\n")]);
-        let found = names
-            .iter()
-            .filter_map(|name| command.find_subcommand(name));
-        for one in found {
-            let (name, about) = (one.get_name(), one.get_about());
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            groups.extend([format!("  {literal}{name:<10}{literal:#}  {about}\n")]);
-        }
-        groups.push('\n');
-    }
-    command.help_template(format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}Options:{header:#}\n{{options}}{{after-help}}"
-    ))
+    let with_examples = EXAMPLES.iter().fold(command, |command, (name, text)| {
+        command.mut_subcommand(name, |one| one.after_help(*text))
+    });
+    fleet_completion::help::grouped(with_examples, &GROUPS)
 }

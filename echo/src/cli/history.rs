@@ -42,7 +42,7 @@ pub struct FilterArgs {
     /// Metric, such as `nccl.collective.wait_ms`
     #[arg(long, env = "FLEET_ECHO_METRIC")]
     pub metric: Option<String>,
-    /// Maximum number of events, up to 1000 [default: 100]
+    /// Maximum number of events, up to 1000 [default: 20]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
     /// Cursor printed below the previous page
@@ -97,8 +97,13 @@ pub fn run(args: &HistoryArgs, screen: &mut Screen<'_>) -> Result<(), CliError> 
         return Ok(());
     };
     let (output, events) = (args.client.output, list(&answer, "events"));
-    if output.is_csv() {
-        return Ok(Table::new(&CSV, events).write_csv(output.layout(), screen)?);
+    if output.has_rows_only() {
+        Table::new(&CSV, events).write_rows(output, screen)?;
+        if let Some(cursor) = next_cursor(&answer) {
+            // Rows only in the output, which a program reads.
+            writeln!(io::stderr(), "next page: --cursor {cursor}")?;
+        }
+        return Ok(());
     }
     Ok(print(&answer, output, screen)?)
 }
@@ -109,10 +114,14 @@ fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Res
         return writeln!(screen, "no events");
     }
     Table::new(&EVENTS, events).print(output.layout(), screen)?;
-    match answer.get("next_cursor").and_then(Value::as_str) {
+    match next_cursor(answer) {
         Some(cursor) => writeln!(screen, "\nnext page: --cursor {cursor}"),
         None => Ok(()),
     }
+}
+
+fn next_cursor(answer: &Value) -> Option<&str> {
+    answer.get("next_cursor").and_then(Value::as_str)
 }
 
 fn seqs(event: &Value) -> String {

@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
 use crate::cli::table::wrapped;
-use crate::cli::view::heading;
-use crate::cli::{CliError, ClientArgs, ToolInput, query};
+use crate::cli::view::{heading, list};
+use crate::cli::{CliError, ClientArgs, ToolInput, json_output, query};
 
 mod blocks;
 mod tables;
@@ -67,26 +67,35 @@ pub struct ProcessArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  fleet-echo host chains --cluster prod --rank 17         what rank 17 loses time to, and what to do
-  fleet-echo host calls --node gpu-7 --pid 4711 -w 15m    durations of the calls of one process
-  fleet-echo host stacks --node gpu-7 -o json             stacks for scripts
-  fleet-echo host check                                   nodes without evidence, with losses, silent
+  fleet-echo host chains -c prod --rank 17               # what it loses time to
+  fleet-echo host calls --node gpu-7 --pid 4711 -w 15m   # how long calls take
+  fleet-echo host stacks --node gpu-7 -o json            # for scripts
+  fleet-echo host check                                  # what is not reported
 
-Processes without a rank (one GPU, inference) are listed as well, compared with their own past.
+Processes without a rank (one GPU, inference) are listed as well, compared with their own past. \
 No chain and no process listed? Start with fleet-echo host check.";
 
 const QUANTILES: &str = "\
-p50, p95 and p99 are those of all calls in the window, within a ninth of the durations; WORST p99 is the
+p50, p95 and p99 are those of all calls in the window, within a ninth of the durations; WORST p99 is the \
 largest p99 of a period of ten seconds.";
 
 /// Runs the command.
 pub fn run(args: &HostArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
-    let (args, tool, print): (_, _, Printer) = match &args.command {
-        HostCommand::Chains(args) => (args, "fleet.host.get_causal_chains", blocks::chains),
-        HostCommand::Calls(args) => (args, "fleet.host.get_trace_stats", tables::calls),
-        HostCommand::Stacks(args) => (args, "fleet.host.get_stacks", blocks::stacks),
-        HostCommand::Graphs(args) => (args, "fleet.host.graph_lifecycle", tables::graphs),
-        HostCommand::Check(args) => (args, "fleet.host.check", tables::check),
+    let (args, tool, rows, print): (_, _, _, Printer) = match &args.command {
+        HostCommand::Chains(args) => {
+            let tool = "fleet.host.get_causal_chains";
+            (args, tool, "chains", blocks::chains)
+        }
+        HostCommand::Calls(args) => {
+            let tool = "fleet.host.get_trace_stats";
+            (args, tool, "functions", tables::calls)
+        }
+        HostCommand::Stacks(args) => (args, "fleet.host.get_stacks", "stacks", blocks::stacks),
+        HostCommand::Graphs(args) => {
+            let tool = "fleet.host.graph_lifecycle";
+            (args, tool, "processes", tables::graphs)
+        }
+        HostCommand::Check(args) => (args, "fleet.host.check", "nodes", tables::check),
     };
     let input = ToolInput::from_scope(&args.scope)
         .with("node", args.node.clone())
@@ -97,7 +106,10 @@ pub fn run(args: &HostArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
         return Ok(());
     };
     let output = args.client.output;
-    if output.is_csv() {
+    if output.is_jsonl() {
+        return Ok(json_output::lines(list(&answer, rows), screen)?);
+    }
+    if output.has_rows_only() {
         return Ok(print(&answer, args, screen)?);
     }
     writeln!(screen, "{}", heading(&answer))?;

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::column::Column;
-use crate::cli::cost::sums;
+use crate::cli::cost::lost;
 use crate::cli::output::OutputArgs;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
@@ -19,10 +19,10 @@ const EXAMPLES: &str = "\
 Examples: at the end of the script of a Slurm job:
   fleet-echo job \"$SLURM_JOB_ID\"
 As an annotation of a Kubernetes Job whose pods set JOB_NAME to train:
-  kubectl annotate --overwrite job train \\
-      echo/lost-gpu-hours=\"$(fleet-echo job train --json | jq -e .lost_gpu_hours)\"
+  lost=$(fleet-echo job train --json | jq -e .lost_gpu_hours)
+  kubectl annotate --overwrite job train echo/lost-gpu-hours=\"$lost\"
 
-The report covers all times, unless --window, --from or --to says otherwise: of a name that is used again, give
+The report covers all times, unless --window, --from or --to says otherwise: of a name that is used again, give \
 the time of the job. Jobs of the same name in several namespaces are one job.";
 
 /// Job, time window and format.
@@ -71,9 +71,9 @@ pub fn run(args: &JobArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
         return Ok(());
     };
     let output = args.client.output;
-    if output.is_csv() {
+    if output.has_rows_only() {
         let table = Table::new(&INCIDENTS, list(&answer, "contributors"));
-        return Ok(table.write_csv(output.layout(), screen)?);
+        return Ok(table.write_rows(output, screen)?);
     }
     Ok(print(&args.job, &answer, output, screen)?)
 }
@@ -90,11 +90,7 @@ fn print(job: &str, answer: &Value, output: OutputArgs, out: &mut Screen<'_>) ->
         percent(answer, "lost_ratio"),
     );
     writeln!(out, "GPU-hours lost   {hours}, {share}")?;
-    writeln!(
-        out,
-        "cost of the loss {}",
-        sums(answer, "window_total").join(" and ")
-    )?;
+    writeln!(out, "cost of the loss {}", lost(answer, "window_total"))?;
     if number(answer, "unpriced_gpu_hours").is_some_and(|hours| hours > 0.0) {
         let hours = decimals(answer, "unpriced_gpu_hours", 4);
         writeln!(out, "without a price  {hours} GPU-hours")?;

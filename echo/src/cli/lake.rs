@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::cli::column::Column;
 use crate::cli::output::OutputArgs;
 use crate::cli::screen::Screen;
-use crate::cli::store_exit_code;
 use crate::cli::table::Table;
 use crate::cli::view::text;
+use crate::cli::{json_output, store_exit_code};
 use crate::config::lake::LakeLocationArgs;
 
 /// Reads a lake directly, without an instance.
@@ -100,7 +100,7 @@ pub fn run(args: &LakeCommandArgs, screen: &mut Screen<'_>) -> Result<(), LakeCo
                 return print_json(&answer, screen);
             }
             print_table(&instances, read.output, screen)?;
-            if read.output.is_csv() {
+            if read.output.has_rows_only() {
                 return Ok(());
             }
             let megabytes = files.bytes / 1_000_000;
@@ -112,14 +112,8 @@ pub fn run(args: &LakeCommandArgs, screen: &mut Screen<'_>) -> Result<(), LakeCo
                 print_json(&verification, screen)?;
             } else {
                 print_table(&verification.instances, read.output, screen)?;
-                for problem in &verification.problems {
-                    writeln!(screen, "{problem}")?;
-                }
-                if verification.problems.is_empty() {
-                    writeln!(
-                        screen,
-                        "consistent: every row belongs to a slice, none is there twice"
-                    )?;
+                if !read.output.has_rows_only() {
+                    print_problems(&verification.problems, screen)?;
                 }
             }
             match verification.problems.len() {
@@ -141,8 +135,20 @@ fn open(location: &LakeLocationArgs) -> Result<Lake, LakeCommandError> {
 }
 
 fn print_json(answer: &impl Serialize, screen: &mut Screen<'_>) -> Result<(), LakeCommandError> {
-    serde_json::to_writer_pretty(&mut *screen, answer).map_err(io::Error::from)?;
-    Ok(writeln!(screen)?)
+    let mut document = serde_json::to_vec(answer).map_err(io::Error::from)?;
+    document.push(b'\n');
+    Ok(json_output::print(&document, screen)?)
+}
+
+fn print_problems(problems: &[String], screen: &mut Screen<'_>) -> io::Result<()> {
+    for problem in problems {
+        writeln!(screen, "{problem}")?;
+    }
+    if problems.is_empty() {
+        let consistent = "consistent: every row belongs to a slice, none is there twice";
+        writeln!(screen, "{consistent}")?;
+    }
+    Ok(())
 }
 
 fn print_table(
@@ -152,8 +158,8 @@ fn print_table(
 ) -> Result<(), LakeCommandError> {
     let rows: Vec<Value> = instances.iter().map(row).collect();
     let table = Table::new(&INSTANCES, &rows);
-    if output.is_csv() {
-        return Ok(table.write_csv(output.layout(), screen)?);
+    if output.has_rows_only() {
+        return Ok(table.write_rows(output, screen)?);
     }
     if rows.is_empty() {
         return Ok(writeln!(

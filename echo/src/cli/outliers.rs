@@ -3,14 +3,15 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::cli::age::with_age;
 use crate::cli::column::Column;
 use crate::cli::output::OutputArgs;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
 use crate::cli::table::{Table, write_lines};
-use crate::cli::view::{self, age, heading, list, quality, text};
+use crate::cli::view::{self, heading, list, quality, text};
 use crate::cli::watch::WatchArgs;
 use crate::cli::{CliError, ClientArgs, ToolInput, hang, query};
 
@@ -31,7 +32,7 @@ pub struct OutliersArgs {
     pub client: ClientArgs,
 }
 
-const OUTLIERS: [Column<'_>; 15] = [
+const OUTLIERS: [Column<'_>; 16] = [
     Column::state(),
     Column::text("CLUSTER", "cluster"),
     Column::text("NODE", "node_id"),
@@ -46,10 +47,11 @@ const OUTLIERS: [Column<'_>; 15] = [
     Column::computed("GPU", "gpu_uuid", view::gpu).narrow(),
     Column::text("SINCE", "first_seen").wide(),
     Column::text("JOB", "job").wide(),
+    Column::text("INCIDENT", "incident_id").wide(),
     Column::sentence("REASON", "reason"),
 ];
 
-const CONDITIONS: [Column<'_>; 9] = [
+const CONDITIONS: [Column<'_>; 10] = [
     Column::state(),
     Column::text("CLUSTER", "cluster"),
     Column::text("CONDITION", "kind"),
@@ -58,6 +60,7 @@ const CONDITIONS: [Column<'_>; 9] = [
     Column::count("FOR", "for").text_only(),
     Column::text("SINCE", "first_seen").wide(),
     Column::text("JOB", "job").wide(),
+    Column::text("INCIDENT", "incident_id").wide(),
     Column::sentence("REASON", "reason"),
 ];
 
@@ -84,7 +87,8 @@ const CSV: [Column<'_>; 17] = [
 
 /// Runs the command.
 pub fn run(args: &OutliersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
-    args.watch.repeat(screen, |screen| once(args, screen))
+    args.watch
+        .repeat(args.client.output, screen, |screen| once(args, screen))
 }
 
 fn once(args: &OutliersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
@@ -98,17 +102,19 @@ fn once(args: &OutliersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     else {
         return Ok(());
     };
-    let conditions = with_age(&hang::named(&answer, &args.client.connection), &answer);
-    let output = args.client.output;
-    if output.is_csv() {
-        let rows = csv_rows(&answer, &conditions);
-        return Ok(Table::new(&CSV, &rows).write_csv(output.layout(), screen)?);
+    let (connection, output) = (&args.client.connection, args.client.output);
+    let conditions = hang::named(&answer, connection);
+    if output.has_rows_only() {
+        let rows = rows(&answer, &conditions);
+        return Ok(Table::new(&CSV, &rows).write_rows(output, screen)?);
     }
-    Ok(print(&answer, &conditions, output, screen)?)
+    let [outliers, conditions] = [list(&answer, "outliers"), &conditions]
+        .map(|incidents| with_age(incidents, &answer, &args.scope, connection));
+    Ok(print(&answer, (&outliers, &conditions), output, screen)?)
 }
 
 /// Returns outliers and conditions as rows of one table.
-fn csv_rows(answer: &Value, conditions: &[Value]) -> Vec<Value> {
+fn rows(answer: &Value, conditions: &[Value]) -> Vec<Value> {
     let outliers = list(answer, "outliers").iter().cloned().map(|mut row| {
         let role = row.get("role").cloned().unwrap_or_default();
         if let Some(fields) = row.as_object_mut() {
@@ -116,36 +122,15 @@ fn csv_rows(answer: &Value, conditions: &[Value]) -> Vec<Value> {
         }
         row
     });
-    let conditions = conditions.iter().cloned().map(|mut row| {
-        let stops_job = hang::stops_job(&row);
-        if let Some(fields) = row.as_object_mut().filter(|_| stops_job) {
-            fields.insert("effect_ratio".to_owned(), Value::Null);
-        }
-        row
-    });
-    outliers.chain(conditions).collect()
-}
-
-/// Adds to each incident how long it has been open or lasted.
-pub(super) fn with_age(incidents: &[Value], answer: &Value) -> Vec<Value> {
-    let window = answer.get("window").unwrap_or(&Value::Null);
-    let aged = incidents.iter().cloned().map(|mut row| {
-        let age = age(&row, window);
-        if let Some(fields) = row.as_object_mut() {
-            fields.insert("for".to_owned(), json!(age));
-        }
-        row
-    });
-    aged.collect()
+    outliers.chain(conditions.iter().cloned()).collect()
 }
 
 fn print(
     answer: &Value,
-    conditions: &[Value],
+    (outliers, conditions): (&[Value], &[Value]),
     output: OutputArgs,
     screen: &mut Screen<'_>,
 ) -> io::Result<()> {
-    let outliers = with_age(list(answer, "outliers"), answer);
     let names_cluster = answer.get("cluster").is_some_and(Value::is_string);
     writeln!(screen, "{}", heading(answer))?;
     if outliers.is_empty() && conditions.is_empty() {
@@ -159,7 +144,7 @@ fn print(
     }
     if !outliers.is_empty() {
         writeln!(screen)?;
-        let table = Table::new(&OUTLIERS, &outliers).without_if("cluster", names_cluster);
+        let table = Table::new(&OUTLIERS, outliers).without_if("cluster", names_cluster);
         table.print(output.layout(), screen)?;
         for line in outliers.iter().flat_map(explanation) {
             write_lines(screen, &line)?;

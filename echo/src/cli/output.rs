@@ -15,8 +15,10 @@ pub enum Format {
     Text,
     /// Text with all columns, on lines of any length
     Wide,
-    /// The response unchanged
+    /// The response unchanged, indented on a terminal
     Json,
+    /// The rows of the table as JSON, one object per line
+    Jsonl,
     /// The rows of the table, with exact numbers
     Csv,
 }
@@ -35,8 +37,13 @@ pub struct OutputArgs {
         help_heading = "Output"
     )]
     pub output: Format,
-    /// Print the JSON response unchanged, like --output json
-    #[arg(long, env = "FLEET_ECHO_JSON", help_heading = "Output")]
+    /// Print the JSON response, like --output json
+    #[arg(
+        long,
+        env = "FLEET_ECHO_JSON",
+        overrides_with = "output",
+        help_heading = "Output"
+    )]
     pub json: bool,
     /// Print tables without their header lines
     #[arg(long, help_heading = "Output", display_order = 502)]
@@ -49,9 +56,14 @@ impl OutputArgs {
         self.json || self.output == Format::Json
     }
 
-    /// Whether rows are printed as CSV.
-    pub(super) fn is_csv(self) -> bool {
-        self.output == Format::Csv
+    /// Whether rows are printed as lines of JSON.
+    pub(super) fn is_jsonl(self) -> bool {
+        !self.json && self.output == Format::Jsonl
+    }
+
+    /// Whether rows are printed and nothing else, for programs.
+    pub(crate) fn has_rows_only(self) -> bool {
+        self.is_jsonl() || (!self.json && self.output == Format::Csv)
     }
 
     /// Returns the layout of tables.

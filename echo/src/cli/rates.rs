@@ -1,7 +1,6 @@
 //! `fleet-echo rates`: validation of a rates file, and the prices it gives the GPUs of a fleet.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -12,9 +11,9 @@ use echo_tools::rates::{Rates, RatesError};
 use fleet::{Fleet, FleetArgs};
 use serde_json::{Value, json};
 
-use crate::cli::CliError;
 use crate::cli::output::OutputArgs;
 use crate::cli::screen::Screen;
+use crate::cli::{CliError, json_output};
 
 pub mod fleet;
 mod price;
@@ -51,18 +50,24 @@ pub struct CheckArgs {
 }
 
 const HELP: &str = "\
-Without a fleet, validates the file and lists its rates in order of precedence. With a fleet
-(--server with a token that may use SQL, or --db of a stopped instance), also lists the price of
+Without a fleet, validates the file and lists its rates in order of precedence. With a fleet \
+(--server with a token that may use SQL, or --db of a stopped instance), also lists the price of \
 each GPU today, and the GPUs without a price.
 
   fleet-echo rates check rates.yaml
-  fleet-echo rates check rates.yaml --server https://echo.example:8081 --token-file token
-  fleet-echo rates check rates.yaml --db fleet.duckdb --json | jq .fleet.unpriced_nodes
+  fleet-echo rates check rates.yaml --server https://echo.example:8081 \\
+      --token-file token
+  fleet-echo rates check rates.yaml --db fleet.duckdb --json \\
+      | jq .fleet.unpriced_nodes
 
 A rate is the price of one GPU for one hour:
   rates:
     - { gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }
-    - { cluster: prod, rate_class: internal, rate: 2, currency: USD, effective_from: 2026-01-01 }
+    - cluster: prod
+      rate_class: internal
+      rate: 2
+      currency: USD
+      effective_from: 2026-01-01
     - { node: gpu-7, rate_class: owned, rate: 1.10, currency: USD }
     - provider: example-cloud
       region: north
@@ -75,11 +80,11 @@ A rate is the price of one GPU for one hour:
   aliases:                       # site-specific names of GPU models
     our-gpu: NVIDIA H200
 
-A rate for a node takes precedence over one for a cluster, and that over one for a model; among
-those, a rate with provider and region over one with a provider only, and that over one without.
+A rate for a node takes precedence over one for a cluster, and that over one for a model; among \
+those, a rate with provider and region over one with a provider only, and that over one without. \
 Different currencies are never added up.
 
-Exit codes: 0 valid file (some GPUs may have no price), 64 file cannot be read, 65 invalid file,
+Exit codes: 0 valid file (some GPUs may have no price), 64 file cannot be read, 65 invalid file, \
 69 server unavailable, 75 database in use by another process.";
 
 /// Runs the command.
@@ -93,7 +98,7 @@ pub fn run(args: &RatesArgs, out: &mut Screen<'_>) -> Result<(), CliError> {
         Err(RatesError { mistakes }) => {
             if args.output.is_json() {
                 let answer = json!({ "file": file, "valid": false, "mistakes": mistakes });
-                writeln!(out, "{answer}")?;
+                json_output::print(format!("{answer}\n").as_bytes(), out)?;
             }
             return Err(CliError::Rates { file, mistakes });
         }
@@ -102,14 +107,14 @@ pub fn run(args: &RatesArgs, out: &mut Screen<'_>) -> Result<(), CliError> {
     let fleet = args.fleet.load()?;
     let fleet = fleet.map(|fleet| fleet.priced(&rates, now));
     if args.output.is_json() {
-        writeln!(out, "{}", report(&file, &rates, fleet.as_ref(), now))?;
-        return Ok(());
+        let report = report(&file, &rates, fleet.as_ref(), now);
+        return Ok(json_output::print(format!("{report}\n").as_bytes(), out)?);
+    }
+    if args.output.has_rows_only() {
+        let report = report(&file, &rates, fleet.as_ref(), now);
+        return Ok(print::rows(&report, args.output, out)?);
     }
     let layout = args.output.layout();
-    if args.output.is_csv() {
-        let report = report(&file, &rates, fleet.as_ref(), now);
-        return Ok(print::csv(&report, layout, out)?);
-    }
     let printed = print::Printed { layout, now };
     printed.table(&file, &rates, out)?;
     if let Some(fleet) = &fleet {

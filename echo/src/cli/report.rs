@@ -12,7 +12,7 @@ use crate::cli::connection::ConnectionArgs;
 use crate::cli::screen::Screen;
 use crate::cli::table::Table;
 use crate::cli::view::{list, sanitize, text};
-use crate::cli::{CliError, get_bytes};
+use crate::cli::{CliError, get_bytes, json_output};
 
 /// GPU costs of a day, by hour, cluster and node.
 #[derive(Debug, Clone, Args)]
@@ -106,7 +106,14 @@ const NO_CURRENCY: &str = "XXX";
 pub fn run(args: &ReportArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let report = match args.format {
         Format::Csv => args.short_csv()?,
-        Format::FocusCsv => get_bytes(&args.connection, "/api/v1/cost.csv", &args.query(true))?,
+        Format::FocusCsv => {
+            let csv = get_bytes(&args.connection, "/api/v1/cost.csv", &args.query(true))?;
+            if args.no_headers {
+                without_first_line(&csv)
+            } else {
+                csv
+            }
+        }
         Format::Json => get_bytes(&args.connection, "/api/v1/cost.json", &args.query(true))?,
         Format::Table => {
             let mut text = Vec::new();
@@ -126,8 +133,15 @@ pub fn run(args: &ReportArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     }
     match &args.out {
         Some(path) => replace(path, &report),
+        None if args.format == Format::Json => Ok(json_output::print(&report, screen)?),
         None => Ok(screen.write_all(&report).and_then(|()| screen.flush())?),
     }
+}
+
+/// Removes the header, whose names have no line feeds.
+fn without_first_line(csv: &[u8]) -> Vec<u8> {
+    let mut lines = csv.splitn(2, |byte| *byte == b'\n');
+    lines.nth(1).unwrap_or_default().to_vec()
 }
 
 impl ReportArgs {

@@ -52,9 +52,14 @@ impl<'w> Screen<'w> {
         }
     }
 
+    /// Whether a person reads it. A pipe has no width.
+    pub(super) const fn is_terminal(&self) -> bool {
+        self.width.is_some()
+    }
+
     /// Clears a terminal.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        if self.width.is_some() {
+        if self.is_terminal() {
             self.out.write_all(b"\x1b[H\x1b[2J")?;
         }
         Ok(())

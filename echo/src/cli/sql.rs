@@ -13,7 +13,10 @@ use crate::cli::screen::Screen;
 use crate::cli::sql_permission::{self, RUN_ANALYSIS};
 use crate::cli::table::Table;
 use crate::cli::view::{counted, list, text};
-use crate::cli::{CliError, ClientArgs, ToolInput, for_display, get_json, query};
+use crate::cli::{CliError, ClientArgs, ToolInput, call_tool, for_display, get_json, json_output};
+
+mod objects;
+mod views;
 
 /// SQL query over the published views.
 #[derive(Debug, Clone, Args)]
@@ -25,10 +28,10 @@ pub struct SqlArgs {
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_SQL_FILE")]
     pub file: Option<PathBuf>,
     /// Maximum number of rows, up to 10000 [default: 200]
-    #[arg(long, env = "FLEET_ECHO_MAX_ROWS")]
+    #[arg(long, env = "FLEET_ECHO_MAX_ROWS", conflicts_with = "views")]
     pub max_rows: Option<u32>,
     /// Maximum size of the rows as JSON in bytes, up to 4194304 [default: 49152]
-    #[arg(long, env = "FLEET_ECHO_MAX_BYTES")]
+    #[arg(long, env = "FLEET_ECHO_MAX_BYTES", conflicts_with = "views")]
     pub max_bytes: Option<u32>,
     /// List the views and their columns instead of running a query
     #[arg(long, conflicts_with_all = ["query", "file"])]
@@ -43,7 +46,7 @@ pub fn run(args: &SqlArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     if args.views {
         let response = get_json(&args.client.connection, "/api/v1/sql");
         if let Some(answer) = for_display(&args.client, response, screen)? {
-            print_views(&answer, screen)?;
+            views::print(&answer, args.client.output, screen)?;
         }
         return Ok(());
     }
@@ -51,7 +54,9 @@ pub fn run(args: &SqlArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
         .with("sql", Some(statement(args)?))
         .with("max_rows", args.max_rows)
         .with("max_bytes", args.max_bytes);
-    let answer = query(&args.client, RUN_ANALYSIS, input, screen);
+    let response = call_tool(&args.client.connection, RUN_ANALYSIS, input);
+    let response = response.map(|(_, answer)| (objects::document(&answer), answer));
+    let answer = for_display(&args.client, response, screen);
     if let Some(answer) = answer.map_err(sql_permission::explain)? {
         print(&answer, args.client.output, screen)?;
     }
@@ -83,6 +88,9 @@ fn statement(args: &SqlArgs) -> Result<String, CliError> {
 }
 
 fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Result<()> {
+    if output.is_jsonl() {
+        return json_output::lines(objects::rows(answer), screen);
+    }
     let names: Vec<String> = list(answer, "columns")
         .iter()
         .map(|column| text(column, "name"))
@@ -104,8 +112,8 @@ fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Res
         .map(|(name, place)| Column::value(name, place, is_number(place)))
         .collect();
     let table = Table::new(&columns, &rows);
-    if output.is_csv() {
-        return table.write_csv(output.layout(), screen);
+    if output.has_rows_only() {
+        return table.write_rows(output, screen);
     }
     table.print(output.layout(), screen)?;
     let rows = counted(rows.len(), "row");
@@ -113,16 +121,4 @@ fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Res
         Some(note) => writeln!(screen, "\n{rows}, {note}"),
         None => writeln!(screen, "\n{rows}"),
     }
-}
-
-fn print_views(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
-    for view in list(answer, "views") {
-        writeln!(out, "{}: {}", text(view, "name"), text(view, "comment"))?;
-        for column in list(view, "columns") {
-            let (name, kind) = (text(column, "name"), text(column, "type"));
-            writeln!(out, "  {name:<20} {kind:<12} {}", text(column, "comment"))?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
 }

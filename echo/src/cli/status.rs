@@ -7,14 +7,16 @@ use clap::builder::styling::{AnsiColor, Effects};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
+use crate::cli::age::with_age;
 use crate::cli::column::Column;
-use crate::cli::connection::{ConnectionArgs, DEFAULT_SERVER};
-use crate::cli::cost::sums;
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::cost::{at_least, lost};
+use crate::cli::next_command::next_command;
 use crate::cli::output::Format;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
 use crate::cli::table::{Table, wrapped};
-use crate::cli::view::{self, age, counted, heading, list, money, number, percent, quality, text};
+use crate::cli::view::{self, counted, heading, list, money, number, percent, quality, text};
 use crate::cli::watch::WatchArgs;
 use crate::cli::{CliError, ClientArgs, ToolInput, call_tool, for_display, hang};
 
@@ -58,7 +60,8 @@ const CSV: [Column<'_>; 15] = [
 
 /// Runs the command.
 pub fn run(args: &StatusArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
-    args.watch.repeat(screen, |screen| once(args, screen))
+    args.watch
+        .repeat(args.client.output, screen, |screen| once(args, screen))
 }
 
 fn once(args: &StatusArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
@@ -66,11 +69,13 @@ fn once(args: &StatusArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let Some(answer) = for_display(&args.client, fetch(scope, connection), screen)? else {
         return Ok(());
     };
-    let found = OpenIncidents::from_answer(&answer, connection);
     let output = args.client.output;
-    if output.is_csv() {
-        return Ok(Table::new(&CSV, &found.incidents).write_csv(output.layout(), screen)?);
+    if output.has_rows_only() {
+        let (outliers, cost) = (field(&answer, "outliers"), field(&answer, "cost"));
+        let rows = open_incidents(outliers, cost, connection);
+        return Ok(Table::new(&CSV, &rows).write_rows(output, screen)?);
     }
+    let found = OpenIncidents::from_answer(&answer, scope, connection);
     let page = Page {
         args,
         found: &found.outliers,
@@ -101,7 +106,7 @@ pub(super) struct OpenIncidents {
     pub(super) outliers: Value,
     /// Answer of `get_cost`.
     pub(super) cost: Value,
-    /// Culprits and unhealthy nodes, then conditions.
+    /// Culprits and unhealthy nodes, then conditions; each with its age in the field `for`.
     pub(super) incidents: Vec<Value>,
 }
 
@@ -109,13 +114,15 @@ impl OpenIncidents {
     /// Queries them.
     pub(super) fn fetch(scope: &ScopeArgs, connection: &ConnectionArgs) -> Result<Self, CliError> {
         let (_, answer) = fetch(scope, connection)?;
-        Ok(Self::from_answer(&view::sanitize(answer), connection))
+        let answer = view::sanitize(answer);
+        Ok(Self::from_answer(&answer, scope, connection))
     }
 
-    fn from_answer(answer: &Value, connection: &ConnectionArgs) -> Self {
+    fn from_answer(answer: &Value, scope: &ScopeArgs, connection: &ConnectionArgs) -> Self {
         let (outliers, cost) = (field(answer, "outliers"), field(answer, "cost"));
+        let incidents = open_incidents(outliers, cost, connection);
         Self {
-            incidents: open_incidents(outliers, cost, connection),
+            incidents: with_age(&incidents, outliers, scope, connection),
             outliers: outliers.clone(),
             cost: cost.clone(),
         }
@@ -196,14 +203,20 @@ impl Page<'_> {
             .count();
         if n_cleared > 0 {
             let cleared = counted(n_cleared, "incident");
+            let (scope, connection) = (&self.args.scope, &self.args.client.connection);
+            let cluster = [("-c", scope.cluster.clone())];
+            let command = next_command("outliers", &cluster, scope, connection);
             writeln!(
                 screen,
-                "{cleared} cleared in this window: fleet-echo outliers lists all"
+                "{cleared} cleared in this window: {command} lists all"
             )?;
         }
-        let lost = sums(self.cost, "window_total").join(" and ");
-        let hourly = sums(self.cost, "run_rate_per_hour").join(" and ");
-        writeln!(screen, "lost {lost} in this window, {hourly} per hour now")?;
+        let window = lost(self.cost, "window_total");
+        let hourly = lost(self.cost, "run_rate_per_hour");
+        writeln!(
+            screen,
+            "lost {window} in this window, {hourly} per hour now"
+        )?;
         writeln!(screen, "{}", quality(self.found))
     }
 
@@ -255,7 +268,7 @@ impl Page<'_> {
             }
             _ => first_seen,
         };
-        format!("open {}, since {shown}", age(incident, window))
+        format!("open {}, since {shown}", text(incident, "for"))
     }
 
     /// Returns the lines of a block that the answer has data for, each with its label.
@@ -305,24 +318,14 @@ impl Page<'_> {
             .get("rank")
             .or_else(|| list(incident, "ranks").first())?
             .as_u64()?;
-        let cluster = text(incident, "cluster");
-        let mut command = format!("fleet-echo explain -c {cluster} --rank {rank}");
-        let scope = &self.args.scope;
+        let field = |name: &str| incident.get(name).and_then(Value::as_str);
         let flags = [
-            ("--window", &scope.window),
-            ("--from", &scope.from),
-            ("--to", &scope.to),
+            ("-c", field("cluster").map(str::to_owned)),
+            ("--rank", Some(rank.to_string())),
+            ("--job", field("job").map(str::to_owned)),
         ];
-        for (flag, value) in flags {
-            if let Some(value) = value {
-                command = format!("{command} {flag} {value}");
-            }
-        }
-        let server = &self.args.client.connection.server;
-        if server != DEFAULT_SERVER {
-            command = format!("{command} --server {server}");
-        }
-        Some(command)
+        let (scope, connection) = (&self.args.scope, &self.args.client.connection);
+        Some(next_command("explain", &flags, scope, connection))
     }
 }
 
@@ -381,7 +384,11 @@ fn cost_line(incident: &Value) -> Option<String> {
         return Some(format!("{hours:.4} GPU-hours so far, without a price"));
     }
     let currency = text(incident, "currency");
-    let so_far = format!("{} {currency} so far", money(incident, "cost"));
+    let so_far = format!(
+        "{}{} {currency} so far",
+        at_least(incident),
+        money(incident, "cost")
+    );
     Some(match number(incident, "run_rate_per_hour") {
         Some(_) => format!(
             "{so_far}, {} {currency} per hour now",

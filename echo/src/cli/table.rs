@@ -6,8 +6,9 @@ use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArran
 use serde_json::Value;
 
 use crate::cli::column::{Column, Layout};
+use crate::cli::output::OutputArgs;
 use crate::cli::screen::Screen;
-use crate::cli::view;
+use crate::cli::{json_output, view};
 
 /// Number of blanks between two columns.
 const GAP: u16 = 2;
@@ -65,6 +66,14 @@ impl<'a> Table<'a> {
             writeln!(screen, "{}", line.trim_end())?;
         }
         Ok(())
+    }
+
+    /// Writes the rows for programs: with all their fields as lines of JSON, or as CSV.
+    pub(super) fn write_rows(&self, output: OutputArgs, out: &mut dyn Write) -> io::Result<()> {
+        if output.is_jsonl() {
+            return json_output::lines(self.rows, out);
+        }
+        self.write_csv(output.layout(), out)
     }
 
     /// Writes the rows as CSV, with numbers as in the JSON response; an unknown value is empty.

@@ -34,8 +34,10 @@ use echo_serve::listener::{Connections, ListenConfig, Listener};
 use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 
+mod formats;
 mod hidden;
 mod host;
+mod incidents;
 mod parity;
 mod pictures;
 mod terminal;
@@ -237,7 +239,7 @@ fn a_cursor_continues_with_the_next_page() {
         .unwrap();
     let rest = server
         .output(&format!(
-            "history --metric fleet.rank.period_ms --cursor {cursor}"
+            "history --metric fleet.rank.period_ms --limit 100 --cursor {cursor}"
         ))
         .unwrap();
     assert_eq!(
@@ -254,11 +256,15 @@ fn an_invalid_request_exits_64_with_the_reason() {
         ("cost --cluster pord", "(known: prod)"),
         ("job lama", "of job llama"),
         ("cost --from yesterday", "such as 2026-11-20T08:00:00Z"),
-        ("cost --window 15", "such as 15m"),
+        ("cost --window 15", "--window: \"15\" has no unit"),
+        ("cost --window 15m --to now", "--window cannot be combined"),
         ("explain --cluster prod --rank 7", "ranks 0 to 3 did"),
-        ("history --limit 100000", "the maximum of 1000"),
+        ("history --limit 100000", "--limit: 100000 is"),
         ("sql FROM", "syntax error"),
-        ("sql FROM --max-rows 0", "minimum of 1"),
+        (
+            "sql FROM --max-rows 0",
+            "--max-rows: 0 is less than the minimum of 1",
+        ),
         ("sql --file nowhere.sql", "nowhere.sql: No such file"),
     ] {
         let error = server.output(line).unwrap_err();

@@ -61,7 +61,7 @@ pub struct PermissionArgs {
 }
 
 const HELP: &str = "\
-The first line on standard output is the token. The server stores only its hash, so the token
+The first line on standard output is the token. The server stores only its hash, so the token \
 cannot be shown again. The lines below are its entry for `tokens:` in the access file.
 
   fleet-echo token new --id grafana --sql

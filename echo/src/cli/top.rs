@@ -17,13 +17,13 @@ use serde_json::Value;
 
 use crate::cli::column::{Column, Layout};
 use crate::cli::connection::ConnectionArgs;
-use crate::cli::cost::sums;
-use crate::cli::outliers::with_age;
+use crate::cli::cost::lost;
+use crate::cli::hang::stops_job;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
 use crate::cli::status::OpenIncidents;
 use crate::cli::table::Table;
-use crate::cli::view::{counted, heading, number};
+use crate::cli::view::{counted, heading, list, number};
 use crate::cli::{CliError, view};
 
 /// Open incidents on one screen, most expensive first. The keys c, s and a change the order, and q
@@ -70,6 +70,7 @@ impl Order {
     fn value(self, incident: &Value) -> f64 {
         let value = match self {
             Self::Cost => number(incident, "run_rate_per_hour"),
+            Self::Slowdown if stops_job(incident) => Some(f64::INFINITY),
             Self::Slowdown => number(incident, "effect_ratio"),
             Self::Age => view::instant(incident, "first_seen")
                 .map(|since| -since.as_duration().as_secs_f64()),
@@ -86,7 +87,7 @@ impl Order {
     }
 }
 
-const COLUMNS: [Column<'_>; 10] = [
+const COLUMNS: [Column<'_>; 11] = [
     Column::money("PER HOUR", "run_rate_per_hour"),
     Column::money("SO FAR", "cost"),
     Column::text("CURRENCY", "currency"),
@@ -94,10 +95,17 @@ const COLUMNS: [Column<'_>; 10] = [
     Column::count("FOR", "for").text_only(),
     Column::text("CLUSTER", "cluster"),
     Column::text("NODE", "node_id"),
-    Column::count("RANK", "rank"),
+    Column::number("RANK", "rank", ranks),
     Column::text("KIND", "kind"),
     Column::text("JOB", "job"),
+    Column::sentence("WAITS FOR", WAITS_FOR).if_known(),
 ];
+
+/// Field for what a job that makes no progress waits for.
+const WAITS_FOR: &str = "waits_for";
+
+/// Most ranks of a row.
+const MAX_RANKS: usize = 4;
 
 /// Lines of the screen that are no incidents: what is shown, sums, header, rest and keys.
 const FRAME_LINES: usize = 7;
@@ -268,16 +276,40 @@ impl Drop for FullScreen<'_> {
     }
 }
 
+/// Adds the ranks that did not join and how many wait for them, if the job makes no progress.
+fn with_wait(incident: &Value) -> Value {
+    let mut row = incident.clone();
+    let reason = row.get("reason").cloned().unwrap_or_default();
+    let is_waiting = stops_job(incident);
+    if let Some(fields) = row.as_object_mut().filter(|_| is_waiting) {
+        fields.insert(WAITS_FOR.to_owned(), reason);
+    }
+    row
+}
+
+/// Returns the rank of an incident, or its ranks; a dash if it names none.
+fn ranks(incident: &Value) -> String {
+    let named = list(incident, "ranks").iter().filter_map(Value::as_u64);
+    let named: Vec<String> = named.take(MAX_RANKS).map(|rank| rank.to_string()).collect();
+    let count = incident.get("rank_count").and_then(Value::as_u64);
+    let count = count.and_then(|count| usize::try_from(count).ok());
+    match count.unwrap_or(named.len()).saturating_sub(named.len()) {
+        _ if named.is_empty() => view::text(incident, "rank"),
+        0 => named.join(","),
+        more => format!("{} +{more}", named.join(",")),
+    }
+}
+
 fn draw(
     found: &OpenIncidents,
     order: Order,
     n_rows: usize,
     screen: &mut Screen<'_>,
 ) -> io::Result<()> {
-    let mut rows = with_age(&found.incidents, &found.outliers);
+    let mut rows: Vec<Value> = found.incidents.iter().map(with_wait).collect();
     rows.sort_by(|a, b| order.value(b).total_cmp(&order.value(a)));
     let left_out = rows.split_off(rows.len().min(n_rows));
-    let hourly = sums(&found.cost, "run_rate_per_hour").join(" and ");
+    let hourly = lost(&found.cost, "run_rate_per_hour");
     writeln!(screen, "{}", heading(&found.outliers))?;
     writeln!(screen, "{hourly} per hour now\n")?;
     if rows.is_empty() {
@@ -293,3 +325,6 @@ fn draw(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@ use rustls::{CertificateError, InvalidMessage};
 use ureq::Timeout;
 
 use crate::cli::CliError;
+use crate::cli::connection::DEFAULT_SERVER;
+use crate::config::contexts::ContextFile;
 
 /// Maximum time to find out what a listener speaks.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -76,11 +78,33 @@ fn unreachable(server: &str, reason: String) -> CliError {
     } else {
         "check that `fleet-echo serve` runs there and listens at this address, or give another one with --server"
     };
+    let advice = match unused_contexts(server) {
+        Some(names) => format!(
+            "no context is in use: choose one with `fleet-echo context use NAME` (known: {names}), or {advice}"
+        ),
+        None => advice.to_owned(),
+    };
     CliError::Unreachable {
         server: server.to_owned(),
         reason,
         advice,
     }
+}
+
+/// Returns the names of the contexts, if there are any and the default server was queried because none
+/// is in use.
+fn unused_contexts(server: &str) -> Option<String> {
+    if server != DEFAULT_SERVER {
+        return None;
+    }
+    names_without_current(&ContextFile::load(ContextFile::path().ok()?).ok()?)
+}
+
+/// Returns the names of the contexts, if there are any and none is in use.
+fn names_without_current(file: &ContextFile) -> Option<String> {
+    let names = file.names();
+    let is_unused = file.current().is_none() && !names.is_empty();
+    is_unused.then(|| names.join(", "))
 }
 
 /// Describes an error of the TLS handshake; `None` if it has another cause.
@@ -147,4 +171,24 @@ fn first_bytes(server: &str) -> Option<[u8; 2]> {
     let mut bytes = [0; 2];
     stream.read_exact(&mut bytes).ok()?;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_without_current;
+    use crate::config::contexts::ContextFile;
+
+    #[test]
+    fn contexts_are_named_if_none_of_them_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = ContextFile::load(folder.path().join("config.toml")).unwrap();
+        assert_eq!(names_without_current(&file), None);
+        for name in ["lab", "prod"] {
+            let server = vec![("server", "http://127.0.0.1:9".to_owned())];
+            file.set(name, server).unwrap();
+        }
+        assert_eq!(names_without_current(&file).as_deref(), Some("lab, prod"));
+        file.make_current(Some("lab")).unwrap();
+        assert_eq!(names_without_current(&file), None);
+    }
 }

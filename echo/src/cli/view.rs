@@ -120,12 +120,12 @@ pub(super) fn span(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-/// Formats how long an incident has been open at the end of the window, or lasted; a dash if
-/// unknown.
-pub(super) fn age(incident: &Value, window: &Value) -> String {
+/// Formats how long an incident has been open at this time, or how long it lasted if it is cleared; a
+/// dash if unknown.
+pub(super) fn age(incident: &Value, now: Option<Timestamp>) -> String {
     let is_open = text(incident, "state") == "open";
     let end = if is_open {
-        instant(window, "to")
+        now
     } else {
         instant(incident, "last_seen")
     };

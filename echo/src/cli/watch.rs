@@ -1,11 +1,12 @@
 //! Repetition of a query.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::cli::CliError;
+use crate::cli::output::OutputArgs;
 use crate::cli::screen::Screen;
 
 /// Repetition flags.
@@ -25,9 +26,11 @@ pub struct WatchArgs {
 
 impl WatchArgs {
     /// Runs a query once, or repeats it on a cleared screen. The first failure ends it, a later one
-    /// is printed, so that a restart of the server does not end it.
+    /// is printed, so that a restart of the server does not end it. If a program reads the output, it
+    /// is printed to standard error.
     pub(super) fn repeat(
         self,
+        output: OutputArgs,
         screen: &mut Screen<'_>,
         query: impl Fn(&mut Screen<'_>) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
@@ -46,6 +49,9 @@ impl WatchArgs {
             screen.clear()?;
             match query(screen) {
                 Err(CliError::Output(error)) => return Err(error.into()),
+                Err(error) if output.is_json() || output.has_rows_only() => {
+                    writeln!(io::stderr(), "fleet-echo: {error}")?;
+                }
                 Err(error) => writeln!(screen, "{error}")?,
                 Ok(()) => {}
             }
@@ -61,10 +67,11 @@ mod tests {
 
     use super::WatchArgs;
     use crate::cli::CliError;
+    use crate::cli::output::{Format, OutputArgs};
     use crate::cli::screen::Screen;
 
-    #[test]
-    fn a_query_is_repeated_until_its_output_is_closed() {
+    /// Output of a query that fails the second time.
+    fn shown(format: Format) -> String {
         let (mut shown, round) = (Vec::new(), Cell::new(0));
         let query = |screen: &mut Screen<'_>| {
             round.set(round.get() + 1);
@@ -78,11 +85,27 @@ mod tests {
             }
         };
         let watch = WatchArgs { watch: Some(1) };
-        let ended = watch.repeat(&mut Screen::plain(&mut shown), query);
+        let output = OutputArgs {
+            output: format,
+            ..OutputArgs::default()
+        };
+        let ended = watch.repeat(output, &mut Screen::plain(&mut shown), query);
         assert!(matches!(ended, Err(CliError::Output(_))), "{ended:?}");
-        let shown = String::from_utf8(shown).unwrap();
+        String::from_utf8(shown).unwrap()
+    }
+
+    #[test]
+    fn a_query_is_repeated_until_its_output_is_closed() {
+        let shown = shown(Format::Text);
         let lines: Vec<&str> = shown.lines().collect();
         assert!(lines[1].starts_with("no response from echo"), "{shown}");
         assert_eq!([lines[0], lines[2]], ["round 1", "round 3"]);
+    }
+
+    #[test]
+    fn an_error_is_not_a_line_of_output_that_a_program_reads() {
+        for format in [Format::Json, Format::Jsonl, Format::Csv] {
+            assert_eq!(shown(format), "round 1\nround 3\n");
+        }
     }
 }

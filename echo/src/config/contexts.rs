@@ -43,7 +43,7 @@ pub enum ContextError {
         problem: String,
     },
     /// The context is not in the file.
-    #[error("no context {name:?} in {path}: {known}")]
+    #[error("{path} has no context {name:?}: {known}")]
     Unknown {
         /// Its name.
         name: String,
@@ -199,7 +199,7 @@ impl ContextFile {
                 path: self.path.clone(),
                 known: match self.names().as_slice() {
                     [] => "there is none yet: fleet-echo context set NAME --server URL".to_owned(),
-                    names => format!("there are {}", names.join(", ")),
+                    names => format!("the contexts are: {}", names.join(", ")),
                 },
             })
     }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use echo_core::policy_table::ClusterPolicy;
 use fleet_proto::policy::PolicySet;
+use jiff::{SignedDuration, Timestamp};
 use prost::Message;
 use serde_json::{Value, json};
 
@@ -24,24 +25,37 @@ pub(crate) struct ToolAnswers {
 }
 
 impl ToolAnswers {
-    /// Queries the tools over HTTP, like any client.
+    /// Queries the tools over HTTP, like any client. The loss per hour is that at the end of the job, which
+    /// may have ended long ago.
     pub(crate) async fn query(server: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
-        let input = json!({ "cluster": cluster, "window": "all" });
+        let cluster = cluster.to_owned();
         let task = tokio::task::spawn_blocking(move || {
-            let call = |tool: &str| -> Result<Value, ureq::Error> {
+            let call = |tool: &str, input: &Value| -> Result<Value, ureq::Error> {
                 let url = format!("http://{server}/api/v1/tools/fleet.cluster.{tool}");
-                ureq::post(&url).send_json(&input)?.into_body().read_json()
+                ureq::post(&url).send_json(input)?.into_body().read_json()
             };
+            let all = json!({ "cluster": cluster, "window": "all" });
+            let outliers = call("find_outlier_nodes", &all)?;
+            let until_end = until_end(&cluster, &outliers).unwrap_or(all);
             Ok::<_, ureq::Error>(Self {
                 server,
-                outliers: call("find_outlier_nodes")?,
-                cost: call("get_cost")?,
+                cost: call("get_cost", &until_end)?,
+                outliers,
             })
         });
         let failed = |error: String| DemoError::Query(error);
         let answers = task.await.map_err(|error| failed(error.to_string()))?;
         answers.map_err(|error| failed(error.to_string()))
     }
+}
+
+/// Arguments for the window of an answer, as one of the past.
+fn until_end(cluster: &str, answer: &Value) -> Option<Value> {
+    let window = answer.get("window")?;
+    let to: Timestamp = window.get("to")?.as_str()?.parse().ok()?;
+    // Answers have milliseconds, and the window ends after the last event.
+    let to = to.checked_add(SignedDuration::from_millis(1)).ok()?;
+    Some(json!({ "cluster": cluster, "from": window.get("from")?, "to": to.to_string() }))
 }
 
 /// Policies pushed to the agents of one cluster.
@@ -208,22 +222,31 @@ fn print_policy(
     Ok(())
 }
 
+/// Prints the address of the page of the first job with a fault, where the instance stays.
+pub(super) fn print_page(
+    out: &mut dyn Write,
+    server: SocketAddr,
+    recordings: &[Recording],
+) -> io::Result<()> {
+    let cluster = with_a_fault(recordings).map(|recording| format!("clusters/{}", recording.name));
+    let path = cluster.unwrap_or_default();
+    writeln!(out, "  page     http://{server}/{path}\n")
+}
+
 /// Prints commands to query the results by hand.
 pub(super) fn print_commands(
     out: &mut dyn Write,
     server: SocketAddr,
     recordings: &[Recording],
 ) -> io::Result<()> {
-    let Some(recording) = recordings
-        .iter()
-        .find(|recording| recording.name != "healthy")
-    else {
+    let Some(recording) = with_a_fault(recordings) else {
         return Ok(());
     };
     let cluster = &recording.name;
+    writeln!(out, "To query the results by hand:")?;
     writeln!(
         out,
-        "To query the results by hand, run fleet-echo demo --keep and then:"
+        "  fleet-echo status --server http://{server} --window all"
     )?;
     for tool in ["outliers", "cost", "history"] {
         writeln!(
@@ -235,6 +258,13 @@ pub(super) fn print_commands(
         out,
         "  curl -s http://{server}/api/v1/tools/fleet.cluster.find_outlier_nodes -H 'content-type: application/json' \\\n    -d '{{\"cluster\":\"{cluster}\",\"window\":\"all\"}}'",
     )
+}
+
+/// Returns the first recording of a job with a fault.
+fn with_a_fault(recordings: &[Recording]) -> Option<&Recording> {
+    recordings
+        .iter()
+        .find(|recording| recording.name != "healthy")
 }
 
 fn join(ranks: &BTreeSet<u32>) -> String {

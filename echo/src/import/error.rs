@@ -12,6 +12,9 @@ pub enum ImportError {
     /// The files cannot be read, or do not allow a verdict.
     #[error("{0}")]
     Input(String),
+    /// The files do not allow a verdict, as the printed report says.
+    #[error("no verdict")]
+    NoVerdict,
     /// The instance did not accept the events.
     #[error("the events were not stored: {0}")]
     NotStored(String),

@@ -25,12 +25,12 @@ use crate::progress::spinner;
 /// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
-  fleet-echo open gpu-7.jsonl.gz gpu-8.jsonl.gz      page, SQL, tools and MCP on two hosts
-  fleet-echo open recordings/ --db incident.duckdb   keep the database for fleet-echo serve
+  fleet-echo open gpu-7.jsonl.gz gpu-8.jsonl.gz     # page, SQL and MCP on both
+  fleet-echo open recordings/ --db incident.duckdb  # keeps the database
   claude mcp add incident -- fleet-echo open --mcp recordings/
 
-FILE is a recording of fleet-agent record, gzipped or not, or a folder with recordings. A recording
-is the node that its file is named after, so recordings of several hosts keep their nodes apart. The
+FILE is a recording of fleet-agent record, gzipped or not, or a folder with recordings. A recording \
+is the node that its file is named after, so recordings of several hosts keep their nodes apart. The \
 events are stored as of now. Until Ctrl-C, or with --mcp until the client closes the input.
 
 fleet-echo import --serve does the same for traces and dumps of other tools.";

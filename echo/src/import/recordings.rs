@@ -116,6 +116,11 @@ impl Recordings {
         Ok(())
     }
 
+    /// Returns the recordings.
+    pub(super) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     /// Replays all files at once, as [`Target::replay`].
     pub(super) async fn replay(&self, target: Target<'_>) -> Result<Vec<String>, ImportError> {
         let files = self.files.iter();

@@ -4,6 +4,7 @@
 //! engine. One thread writes; every other connection is a clone that only reads, and the processes of SQL
 //! statements ([`sql`]) only read. Acknowledged requests are committed.
 
+mod acknowledged;
 mod backup_lock;
 mod batch_dedup;
 mod batches;
@@ -302,17 +303,19 @@ impl EventStore for DuckDbStore {
         self.readers.run("counting reporters", read).await
     }
 
-    async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
+    async fn host_evidence(
+        &self,
+        queries: Vec<EvidenceQuery>,
+    ) -> Result<Vec<Vec<EvidenceSum>>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let query = event_queries::host_evidence(&query);
         let read = move |reader: &Reader| {
             let mut sums = Vec::new();
             let mut rows = EventReader::new(&dictionary);
-            reader.each_batch(&query, |batch| {
+            reader.each_batch(&event_queries::host_evidence(&queries), |batch| {
                 sums.extend(rows.evidence(batch)?);
                 Ok(())
             })?;
-            Ok(merged(sums))
+            Ok(merged(queries.len(), sums))
         };
         self.readers.run("summing host evidence", read).await
     }

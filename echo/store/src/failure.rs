@@ -55,6 +55,16 @@ pub enum StoreError {
         /// Message of the engine.
         reason: String,
     },
+    /// Events are missing that were acknowledged.
+    #[error(
+        "{missing} events that were acknowledged are not in {path}: its log (.wal) is missing, cut off or from another time; put the right log beside it, restore a backup, or go on without them: `fleet-echo repair --accept-loss --db {path}`"
+    )]
+    Lost {
+        /// Database file.
+        path: String,
+        /// Number of missing events.
+        missing: u64,
+    },
     /// The store is closing or its writer has ended.
     #[error("the store is closed")]
     Closed,
@@ -124,7 +134,8 @@ impl Coded for StoreError {
             | Self::Unsuitable { .. }
             | Self::Unwritable { .. }
             | Self::Unreadable { .. }
-            | Self::DamagedLog { .. } => Code::Refused,
+            | Self::DamagedLog { .. }
+            | Self::Lost { .. } => Code::Refused,
             Self::Engine { .. } | Self::Fatal { .. } => Code::Internal,
         }
     }

@@ -113,9 +113,12 @@ pub trait EventStore: CostHours + IncidentHistory + ProcessReports + std::fmt::D
     ) -> Result<Vec<Coverage>, StoreError>;
 
     /// Sum of each kind of host evidence (metrics named `fleet.host.*`) per rank of the cohort of a
-    /// rank, over the operations of its own blocks, in order of ranks and kinds. Points without a
-    /// block are left out.
-    async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError>;
+    /// rank, over the operations of its own blocks, in order of ranks and kinds: a list for each query, in
+    /// their order. Points without a block are left out.
+    async fn host_evidence(
+        &self,
+        queries: Vec<EvidenceQuery>,
+    ) -> Result<Vec<Vec<EvidenceSum>>, StoreError>;
 
     /// Operations of each rank in each communicator that GPUs measure, except sends and receives, in no
     /// particular order.

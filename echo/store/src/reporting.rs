@@ -68,11 +68,18 @@ impl CoverageRows {
     }
 }
 
-/// Merges sums into one per rank, kind and task: a rank that reported different origins, or a task
-/// that ran on different CPUs, has several.
-pub(super) fn merged(sums: impl IntoIterator<Item = EvidenceSum>) -> Vec<EvidenceSum> {
-    let mut merged: BTreeMap<(Rank, MetricName, Option<String>), EvidenceSum> = BTreeMap::new();
-    for sum in sums {
+/// Sums by rank, kind and name of the task.
+type SumsByTask = BTreeMap<(Rank, MetricName, Option<String>), EvidenceSum>;
+
+/// Merges the sums of each of `n_queries` queries into one per rank, kind and task: a rank that reported
+/// different origins, or a task that ran on different CPUs, has several.
+pub(super) fn merged(
+    n_queries: usize,
+    sums: impl IntoIterator<Item = (u32, EvidenceSum)>,
+) -> Vec<Vec<EvidenceSum>> {
+    let mut by_query: BTreeMap<u32, SumsByTask> = BTreeMap::new();
+    for (number, sum) in sums {
+        let merged = by_query.entry(number).or_default();
         let task = sum.task.as_ref().map(|task| task.name.clone());
         match merged.entry((sum.rank, sum.metric.clone(), task)) {
             Entry::Vacant(vacant) => {
@@ -88,5 +95,9 @@ pub(super) fn merged(sums: impl IntoIterator<Item = EvidenceSum>) -> Vec<Evidenc
             }
         }
     }
-    merged.into_values().collect()
+    let mut of_query = |number| by_query.remove(&number).unwrap_or_default();
+    let queries = (0..).take(n_queries);
+    queries
+        .map(|number| of_query(number).into_values().collect())
+        .collect()
 }

@@ -23,6 +23,8 @@ pub struct Timings {
     pub refused_events: Counter,
     /// Events deleted by retention.
     pub deleted_events: Counter,
+    /// Events that were acknowledged and are missing, which was accepted by a repair.
+    pub lost_events: Counter,
 }
 
 impl Default for Timings {
@@ -33,6 +35,7 @@ impl Default for Timings {
             failed_checkpoints: Counter::default(),
             refused_events: Counter::default(),
             deleted_events: Counter::default(),
+            lost_events: Counter::default(),
         }
     }
 }

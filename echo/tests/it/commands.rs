@@ -1,4 +1,4 @@
-//! The command line itself: what `serve` prints, completion, man pages, and output in a pipe.
+//! The command line itself: what `serve` prints, man pages, and output in a pipe.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -37,14 +37,7 @@ fn serve_prints_the_page_and_the_command_line_of_an_agent() {
 }
 
 #[test]
-fn completion_scripts_and_man_pages_cover_all_commands() {
-    for shell in ["bash", "zsh", "fish"] {
-        let script = printed(&["completion", shell]);
-        for command in ["outliers", "status", "clusters", "--window"] {
-            let command = command.trim_start_matches("--");
-            assert!(script.contains(command), "{shell}: {command}");
-        }
-    }
+fn man_pages_cover_all_commands() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("man");
     printed(&["man", &directory.display().to_string()]);

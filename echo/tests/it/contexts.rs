@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::testbed::{ECHO, Echo};
+use serde_json::{Value, json};
+
+use crate::testbed::{ECHO, Echo, recording, replay_all};
 
 /// Address at which no server listens.
 const UNREACHABLE: &str = "http://127.0.0.1:9";
@@ -94,19 +96,74 @@ fn commands_query_the_server_of_the_current_context_unless_another_is_given() {
 fn contexts_are_listed_with_their_values_and_a_mark_at_the_current_one() {
     let folder = tempfile::tempdir().unwrap();
     let shell = Shell::with_two(folder.path(), "http://127.0.0.1:1");
-    let (code, text) = shell.run(None, &["context", "list"]);
+    let listed = |arguments: &[&str]| shell.run(None, &[&["context", "list"], arguments].concat());
+    let (code, text) = listed(&[]);
     assert_eq!(
         (code, text.as_str()),
         (
             0,
-            "* lab  server=http://127.0.0.1:1\n  unreachable  server=http://127.0.0.1:9\n"
+            "CURRENT  NAME         SERVER\n\
+             *        lab          http://127.0.0.1:1\n         \
+             unreachable  http://127.0.0.1:9\n"
         )
     );
+    let (_, text) = listed(&["-o", "csv", "--no-headers"]);
+    assert!(text.starts_with("true,lab,http://127.0.0.1:1,"), "{text}");
+    let (_, text) = listed(&["-o", "json"]);
+    assert_eq!(text, listed(&["--json"]).1);
+    let rows: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&rows[0]["name"], &rows[0]["current"]),
+        (&json!("lab"), &json!(true))
+    );
+    let (_, lines) = listed(&["-o", "jsonl"]);
+    assert_eq!(lines.lines().count(), 2, "{lines}");
     let (_, text) = shell.run(None, &["context", "unset"]);
     assert!(!text.contains('*'), "{text}");
+}
+
+#[test]
+fn an_unknown_context_is_answered_in_one_sentence_with_those_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = Shell::with_two(folder.path(), "http://127.0.0.1:1");
     let (code, text) = shell.run(None, &["context", "use", "prod"]);
     assert_eq!(code, 64);
-    assert!(text.contains("there are lab, unreachable"), "{text}");
+    let file = shell.0.display();
+    let expected =
+        format!("fleet-echo: {file} has no context \"prod\": the contexts are: lab, unreachable\n");
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn the_next_command_names_the_context_that_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let server = format!("http://{}", echo.http);
+    let shell = Shell::with_two(folder.path(), &server);
+    replay_all(
+        &recording("four-gpus/graphs-neighbour2"),
+        &echo,
+        "lab",
+        "max",
+    );
+    echo.caught_up();
+    for (arguments, flag) in [
+        (&[][..], " --context lab"),
+        (&["--context", "lab"], " --context lab"),
+        (&["--server", &server], " --server "),
+    ] {
+        let line = [&["status", "--window", "all"], arguments].concat();
+        let (_, text) = shell.run(None, &line);
+        let next = text.lines().find(|line| line.contains(" next "));
+        let next = next.unwrap_or_else(|| panic!("{text}"));
+        assert!(next.contains(flag) && next.contains(" --job "), "{next}");
+        assert_eq!(
+            next.contains("--context"),
+            flag.contains("context"),
+            "{next}"
+        );
+    }
+    assert_eq!(echo.terminate(), 0);
 }
 
 #[test]
@@ -118,7 +175,10 @@ fn a_token_in_the_environment_is_not_sent_to_the_server_of_a_context() {
     let code = |arguments: &[&str]| {
         let mut command = shell.command(None, arguments);
         // A token that is used is refused before it is sent.
-        let output = command.env("ECHO_TOKEN", "two words").output().unwrap();
+        let output = command
+            .env("FLEET_ECHO_TOKEN", "two words")
+            .output()
+            .unwrap();
         output.status.code().unwrap()
     };
     assert_eq!(code(&["clusters", "--server", &server]), 64);

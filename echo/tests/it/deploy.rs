@@ -15,4 +15,5 @@ mod policy;
 mod production_pod;
 pub(crate) mod rendered;
 mod site;
+mod slurm;
 mod units;

@@ -81,16 +81,21 @@ fn request(second: u64) -> Value {
     ] })
 }
 
-#[test]
-fn what_an_agent_sends_about_a_process_is_what_the_tools_return() {
-    let folder = tempfile::tempdir().unwrap();
-    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+/// Sends what an agent reports about a process of the cluster `lab`.
+pub(crate) fn report_process(echo: &Echo) {
     for second in [10, 20] {
         let url = format!("http://{}/v1/metrics", echo.otlp_http);
         let mut response = ureq::post(&url).send_json(request(second)).unwrap();
         let answer: Value = response.body_mut().read_json().unwrap();
         assert_eq!(answer["partialSuccess"], Value::Null, "{answer}");
     }
+}
+
+#[test]
+fn what_an_agent_sends_about_a_process_is_what_the_tools_return() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    report_process(&echo);
     let query = |tool: &str| {
         let input = json!({ "cluster": "lab", "node": "gpu-7", "pid": 4_711, "window": "all" });
         let (status, answer) = echo.post(&format!("fleet.host.{tool}"), &input);

@@ -181,7 +181,8 @@ async fn an_ingero_agent_gets_its_threshold_and_a_low_score_is_reported_after_a_
     let reason = node["reason"].as_str().unwrap();
     let expected = "node gpu-5 (rank 5) reports health score 0.41, below the threshold 0.";
     assert!(reason.starts_with(expected), "{reason}");
-    let history = echo.query("event_history", CLUSTER);
+    let input = json!({ "cluster": CLUSTER, "window": "all", "limit": 100 });
+    let (_, history) = echo.post("fleet.cluster.event_history", &input);
     let events = history["events"].as_array().unwrap();
     let of_node = events.iter().filter(|event| event["node_id"] == "gpu-5");
     assert_eq!(of_node.count(), 4, "{history:#}");

@@ -304,6 +304,9 @@ fn an_older_copy_of_a_database_is_not_copied_over_the_newer_slices() {
         }
     }
     std::fs::copy(&backup, &db).unwrap();
+    let mut accept = Command::new(ECHO);
+    accept.args(["repair", "--accept-loss", "--db"]).arg(&db);
+    assert!(accept.status().unwrap().success());
     let echo = lake.serve(&db);
     wait_for("the copy to be refused", || {
         metric(&echo, "echo_lake_failures_total") > 0.0

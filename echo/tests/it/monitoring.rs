@@ -103,6 +103,47 @@ fn documents_rules_and_dashboard_name_existing_metrics() {
     assert_known(&named(&promql), &metrics);
 }
 
+/// Alerts that fire when the page with the runbook may not answer.
+const WITHOUT_RUNBOOK: [&str; 2] = ["EchoAbsent", "EchoDown"];
+
+/// Returns the headings of the runbook that an alert links: one, none for the whole page, or one for
+/// each kind of condition.
+fn linked_headings(alert: &Value) -> Vec<&str> {
+    let url = alert["annotations"]["runbook_url"].as_str();
+    let url = url.unwrap_or_else(|| panic!("no runbook_url: {alert}"));
+    let (address, heading) = url.split_once('#').unwrap_or((url, ""));
+    assert!(address.ends_with("/runbook"), "{url}");
+    match heading {
+        "" => Vec::new(),
+        "{{ $labels.kind }}" => {
+            let expr = alert["expr"].as_str().unwrap();
+            let (_, kinds) = expr.split_once("kind=~\"").unwrap();
+            kinds.split('"').next().unwrap().split('|').collect()
+        }
+        heading => vec![heading],
+    }
+}
+
+#[test]
+fn alerts_link_headings_that_the_runbook_of_a_server_has() {
+    let lab = Lab::new();
+    let (status, page) = lab.curl("/runbook", None);
+    assert_eq!(status, 200, "{page}");
+    let rules: Value = serde_norway::from_str(&text("deploy/prometheus/rules.yml")).unwrap();
+    let groups = rules["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let alerts = rules.filter(|rule| rule["alert"].is_string());
+    let (silent, linking): (Vec<_>, Vec<_>) =
+        alerts.partition(|alert| WITHOUT_RUNBOOK.contains(&alert["alert"].as_str().unwrap()));
+    assert_eq!(silent.len(), WITHOUT_RUNBOOK.len());
+    let headings: Vec<&str> = linking.into_iter().flat_map(linked_headings).collect();
+    assert!(headings.len() > 10, "{headings:?}");
+    for heading in headings {
+        let id = format!("<h2 id=\"{heading}\">");
+        assert!(page.contains(&id), "the runbook has no {heading}");
+    }
+}
+
 #[test]
 fn the_dashboard_is_one_file_for_import_and_provisioning() {
     let dashboard = shipped();

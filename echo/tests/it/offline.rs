@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::lake::metric;
 use crate::load::{Sent, request, send, sender, stored};
 use crate::testbed::{ECHO, Echo, serve_command};
 
@@ -267,13 +268,65 @@ fn repair_does_not_change_an_intact_log() {
     assert!(files(folder.path()) == before);
 }
 
+/// Returns what `serve` says of a database that it refuses.
+fn refusal(db: &Path) -> String {
+    let output = serve_command(db).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(65), "{stderr}");
+    stderr
+}
+
 #[test]
-fn a_truncated_log_loses_only_its_last_record() {
+fn a_log_that_is_cut_off_or_gone_stops_the_start_with_the_number_of_lost_events() {
+    let (folder, db) = killed();
+    let bytes = fs::read(log(&db)).unwrap();
+    fs::write(log(&db), &bytes[..bytes.len() - 7]).unwrap();
+    let before = files(folder.path());
+    let stderr = refusal(&db);
+    assert!(
+        stderr.contains("50 events that were acknowledged are not in"),
+        "{stderr}"
+    );
+    assert!(files(folder.path()) == before, "the database was touched");
+    fs::remove_file(log(&db)).unwrap();
+    let stderr = refusal(&db);
+    assert!(
+        stderr.contains("250 events that were acknowledged"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("repair --accept-loss --db"), "{stderr}");
+
+    // Nothing is lost when the log is back.
+    fs::write(log(&db), &bytes).unwrap();
+    assert_eq!(Echo::serve(&db).terminate(), 0);
+    assert_eq!(stored(&db).len(), 10);
+}
+
+fn lost(echo: &Echo) -> String {
+    metric(echo, "echo_store_lost_events_total").to_string()
+}
+
+#[test]
+fn a_server_goes_on_without_lost_events_once_that_is_accepted_and_counts_them() {
     let (_folder, db) = killed();
     let bytes = fs::read(log(&db)).unwrap();
     fs::write(log(&db), &bytes[..bytes.len() - 7]).unwrap();
-    assert_eq!(Echo::serve(&db).terminate(), 0);
+    refusal(&db);
+    let (code, stdout, stderr) = run(&["repair", "--accept-loss", "--json"], &db);
+    assert_eq!(code, 0, "{stderr}");
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (&answer["lost_events"], &answer["events"]),
+        (&json!(50), &json!(450))
+    );
+    let echo = Echo::serve(&db);
+    assert_eq!(lost(&echo), "50");
+    fill(&echo, 11..=12);
+    echo.kill();
+    let echo = Echo::serve(&db);
+    assert_eq!(lost(&echo), "50");
+    assert_eq!(echo.terminate(), 0);
     let stored = stored(&db);
-    assert!((9..=10).contains(&stored.len()), "{stored:?}");
+    assert_eq!(stored.len(), 11);
     assert!(stored.values().all(|counts| *counts == (POINTS, POINTS)));
 }

@@ -39,10 +39,10 @@ fn a_token_for_one_cluster_cannot_write_to_another() {
 /// Checks that nothing was stored and the audit log has a `forbidden` line.
 #[track_caller]
 fn assert_forbidden(site: &Site, echo: &Echo, sent: &Output) {
-    let arguments = ["sql", "SELECT count(*) FROM events", "--json"];
+    let arguments = ["sql", "SELECT count(*) AS n FROM events", "--json"];
     let output = site.client(echo, Some("grafana"), &arguments);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let none = serde_json::json!([[0]]);
+    let none = serde_json::json!([{ "n": 0 }]);
     assert_eq!(answer["rows"], none, "{}", printed(sent));
     let is_forbidden = |line: &Value| line["outcome"] == "forbidden";
     assert!(site.audit().iter().any(is_forbidden), "{}", printed(sent));
@@ -64,6 +64,7 @@ fn unauthorized_requests_are_rejected_and_audited() {
             "but not query",
         ),
         (Some("tenant"), &["sql", "SELECT 1"], "token new --sql"),
+        (Some("agents"), &["clusters"], "but not query"),
         (
             Some("tenant"),
             &["cost", "--cluster", "other"],
@@ -143,7 +144,7 @@ fn a_wrong_scheme_or_an_unknown_authority_is_answered_with_the_flags_to_use() {
         (
             format!("https://{}", encrypted.http),
             vec!["--tls-ca".to_owned(), site.text("tls/ca.pem")],
-            "--token-file FILE, or in the environment variable ECHO_TOKEN",
+            "--token-file FILE, or in the environment variable FLEET_ECHO_TOKEN",
         ),
     ] {
         let output = Command::new(ECHO)

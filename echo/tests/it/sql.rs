@@ -87,11 +87,22 @@ fn a_select_returns_the_same_rows_over_http_as_a_tool_and_from_the_shell() {
         assert_eq!(first, Some("2"), "{arguments:?}: {table}");
         assert!(table.ends_with("\n1 row\n"), "{arguments:?}: {table}");
         let json = printed(&echo, &[&arguments[..], &["--json"]].concat(), input);
-        assert_eq!(rows(&serde_json::from_str(&json).unwrap()), rows(&tool));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let tool_rows = rows(&tool);
+        let objects = tool_rows.as_array().unwrap().iter();
+        let objects = objects.map(|row| json!({ "rank": row[0], "lag_ms": row[1] }));
+        assert_eq!(rows(&json), objects.collect::<Value>());
+        let jsonl = printed(&echo, &[&arguments[..], &["-o", "jsonl"]].concat(), input);
+        let (first, rest) = jsonl.split_once('\n').unwrap();
+        let first: Value = serde_json::from_str(first).unwrap();
+        assert_eq!((&first, rest), (&json["rows"][0], ""));
     }
     let views = printed(&echo, &["--views"], "");
     assert!(views.contains("\nranks: Senders of events: one"), "{views}");
     assert!(views.contains("milliseconds"), "{views}");
+    let views = printed(&echo, &["--views", "-o", "csv"], "");
+    assert!(views.starts_with("view,column,type,comment\n"), "{views}");
+    assert!(views.contains("\nranks,"), "{views}");
 }
 
 #[test]

@@ -19,7 +19,8 @@ use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolError, names, operations};
 
-const DEFAULT_LIMIT: usize = 100;
+/// A language model reads all of an answer that it did not limit.
+const DEFAULT_LIMIT: usize = 20;
 
 /// Budget per event, bytes of JSON; where attributes take more, a page has fewer events.
 const BYTES_PER_EVENT: usize = 960;
@@ -49,7 +50,7 @@ pub struct EventHistory {
     pub to: Option<TimeArg>,
     /// Instead of `from`, `to`: `all`, or a duration like `15m`.
     pub window: Option<WindowArg>,
-    /// Maximum number of events. Default: 100.
+    /// Maximum number of events. Default: 20.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
     /// `next_cursor` of the previous page; omit the window.
@@ -177,8 +178,8 @@ impl<'de> Deserialize<'de> for PageCursor {
 impl Tool for EventHistory {
     const NAME: &'static str = "fleet.cluster.event_history";
     const TITLE: &'static str = "Event history";
-    const DESCRIPTION: &'static str = "Lists stored measurements (OTLP data points), newest first, filtered by cluster, \
-        node, rank, operation, metric and time, one page at a time: the raw data behind an outlier.";
+    const DESCRIPTION: &'static str = "Lists stored measurements (OTLP data points), newest first, one page at a time: the \
+        raw data behind an outlier.";
     const PRECISION: Precision = Precision::Exact;
     type Answer = History;
 

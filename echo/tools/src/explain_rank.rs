@@ -45,7 +45,7 @@ const MAX_INCIDENTS: usize = 20;
 pub struct ExplainRank {
     /// Cluster name. Default: the only cluster.
     #[serde(default)]
-    #[schemars(with = "Option<ClusterName>")]
+    #[schemars(with = "Option<ClusterName>", skip_serializing_if = "String::is_empty")]
     pub cluster: String,
     /// Rank within its job.
     #[schemars(range(max = 4_294_967_295_u32))]

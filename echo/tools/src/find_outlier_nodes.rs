@@ -1,14 +1,16 @@
 //! Finds the ranks that hold back their cohorts, and the nodes whose health is bad.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use echo_core::ids::ClusterId;
+use echo_analysis::evidence::HostFact;
+use echo_core::ids::{ClusterId, IncidentId, Rank};
 use echo_core::model::detector_output::{Incident, IncidentState};
 use echo_core::units::{Nanos, Window};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host_evidence::Compared;
+use crate::host_evidence::{Compared, host_facts};
 use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
 use crate::outlier::{Condition, Outlier, culprit, unhealthy_node};
@@ -176,13 +178,18 @@ async fn outliers(scope: &Scope<'_>, named: &[&Incident]) -> Result<Vec<Outlier>
     let culprits = named.iter().filter(|one| culprit(one).is_some());
     let raised: Vec<Nanos> = culprits.map(|one| one.raised_at).collect();
     let history = History::load(scope.context, &raised).await?;
+    let mut facts = BTreeMap::new();
+    if presence.has_host_evidence() {
+        let explained = named.iter().take(MAX_EXPLAINED).copied();
+        facts = host_facts_by_incident(scope.context, explained).await?;
+    }
     let mut outliers = Vec::new();
-    for (index, incident) in named.iter().enumerate() {
+    for incident in named {
         let Some(mut outlier) = Outlier::from_incident(incident, presence) else {
             continue;
         };
-        if presence.has_host_evidence() && index < MAX_EXPLAINED {
-            explain(&mut outlier, scope.context, incident).await?;
+        if let (Some(culprit), Some(facts)) = (culprit(incident), facts.get(&incident.id)) {
+            outlier.explain(culprit, facts);
         }
         let caller = &scope.context.caller;
         outlier.recurrence = culprit(incident).map(|one| history.recurrence(incident, one, caller));
@@ -191,18 +198,17 @@ async fn outliers(scope: &Scope<'_>, named: &[&Incident]) -> Result<Vec<Outlier>
     Ok(outliers)
 }
 
-/// Adds the host evidence in which the culprit differs from its peers, and what to do about it.
-async fn explain(
-    outlier: &mut Outlier,
+/// Returns the host evidence in which each culprit differs from its peers.
+async fn host_facts_by_incident(
     context: &ToolContext,
-    incident: &Incident,
-) -> Result<(), ToolError> {
-    if let Some(culprit) = culprit(incident) {
-        let compared = Compared::from_incident(incident);
-        let facts = compared.host_facts(context, culprit.rank).await?;
-        outlier.explain(culprit, &facts);
-    }
-    Ok(())
+    incidents: impl Iterator<Item = &Incident>,
+) -> Result<BTreeMap<IncidentId, Vec<HostFact>>, ToolError> {
+    let culprits = incidents.filter_map(|one| Some((one, culprit(one)?.rank)));
+    let times = culprits.map(|(one, rank)| (one.id, rank, Compared::from_incident(one)));
+    let times: Vec<(IncidentId, Rank, Compared)> = times.collect();
+    let ranks: Vec<_> = times.iter().map(|(_, rank, time)| (*rank, time)).collect();
+    let facts = host_facts(context, &ranks).await?;
+    Ok(times.iter().map(|(id, ..)| *id).zip(facts).collect())
 }
 
 fn most_severe_first(a: &Incident, b: &Incident) -> Ordering {

@@ -90,7 +90,9 @@ impl Tool for GetCost {
         let subject = Subject::find(scope, self.job.as_deref()).await?;
         let (rows, incidents) = losses(scope, subject.job()).await?;
         let presence = subject.presence().await?;
-        let horizon = RunRateHorizon::from_presence(presence, scope.window, &scope.context.limits);
+        let limits = &scope.context.limits;
+        let horizon =
+            RunRateHorizon::from_presence(presence, scope.window, scope.present(), limits);
         let breakdown = CostBreakdown::new(scope, &rows, horizon.as_ref(), incidents);
         let currency = breakdown.only_currency(scope.context);
         let lost = breakdown.bill.time();
@@ -112,6 +114,7 @@ impl Tool for GetCost {
                 .as_ref()
                 .and_then(|_| breakdown.window_total(currency)),
             run_rate_per_hour: breakdown.run_rate_per_hour(currency),
+            lower_bound: breakdown.is_lower_bound(),
             horizon_s: horizon
                 .as_ref()
                 .map(|horizon| horizon.window.millis() / 1e3),
@@ -170,9 +173,7 @@ impl<'a> CostBreakdown<'a> {
             bill: bill(rows),
             peer_waits: peer_waits(rows).map(|rows| bill(&rows)),
             savings: bill(&savings(rows)),
-            run_rate: horizon.and_then(|horizon| {
-                horizon.run_rate(context, rows, |id| incidents.get(&id).map(job))
-            }),
+            run_rate: horizon.and_then(|horizon| horizon.run_rate(context, rows, &incidents)),
             incidents,
         }
     }
@@ -187,6 +188,11 @@ impl CostBreakdown<'_> {
             (Some(only), None) => Some(only),
             (Some(_), Some(_)) => None,
         }
+    }
+
+    /// True if the loss of an incident is a lower bound.
+    fn is_lower_bound(&self) -> bool {
+        self.bill.has_lower_bound(&self.incidents)
     }
 
     fn window_total(&self, currency: Option<Currency>) -> Option<f64> {

@@ -15,8 +15,8 @@ use crate::{ToolContext, ToolError};
 pub const CLOCK_TOLERANCE_NANOS: i64 = 60_000_000_000;
 
 /// Maximum length of the name of a task, characters: names of Linux have 15, and agents send up to 32
-/// of a program with its process id.
-const MAX_TASK_CHARS: usize = 48;
+/// of a program with its process id, which has up to 7 digits.
+const MAX_TASK_CHARS: usize = 64;
 
 /// Time in which the hosts of the ranks of a job are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,22 +49,37 @@ impl Compared {
         context: &ToolContext,
         rank: Rank,
     ) -> Result<Vec<HostFact>, ToolError> {
-        let span = Window::new(self.from, self.to.offset(1));
-        let widened = widen_for_clock_skew(self.from, self.to);
-        let Some((span, window)) = span.zip(widened) else {
-            return Ok(Vec::new());
-        };
-        let query = EvidenceQuery {
+        let found = host_facts(context, &[(rank, self)]).await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    fn query(&self, rank: Rank) -> Option<EvidenceQuery> {
+        Some(EvidenceQuery {
             cluster: self.cluster.clone(),
             job: self.job.clone(),
             rank,
-            span,
-            window,
-        };
-        let sums = context.store.host_evidence(query).await?;
-        let totals: Vec<HostTotal> = sums.into_iter().map(total).collect();
-        Ok(compare(&totals, rank))
+            span: Window::new(self.from, self.to.offset(1))?,
+            window: widen_for_clock_skew(self.from, self.to)?,
+        })
     }
+}
+
+/// Compares the host evidence of each of these ranks with that of its peers, with one query for all.
+/// Returns a list for each, in their order.
+pub async fn host_facts(
+    context: &ToolContext,
+    ranks: &[(Rank, &Compared)],
+) -> Result<Vec<Vec<HostFact>>, ToolError> {
+    let queries = ranks.iter().map(|(rank, time)| time.query(*rank));
+    let queries: Vec<Option<EvidenceQuery>> = queries.collect();
+    let asked: Vec<EvidenceQuery> = queries.iter().flatten().cloned().collect();
+    let mut found = context.store.host_evidence(asked).await?.into_iter();
+    let facts = ranks.iter().zip(&queries).map(|((rank, _), query)| {
+        let sums = query.as_ref().and_then(|_| found.next());
+        let totals = sums.unwrap_or_default().into_iter().map(total);
+        compare(&totals.collect::<Vec<_>>(), *rank)
+    });
+    Ok(facts.collect())
 }
 
 fn total(sum: EvidenceSum) -> HostTotal {

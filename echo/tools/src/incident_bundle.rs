@@ -26,7 +26,7 @@ use crate::host::trace_stats::GetTraceStats;
 use crate::quality::Presence;
 use crate::rank_trace::RankTrace;
 use crate::registry::Registry;
-use crate::scope::{Scope, ScopeRequest, only_cluster};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
@@ -44,7 +44,7 @@ const AFTER_NANOS: i64 = 60_000_000_000;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IncidentBundle {
-    /// Cluster. Default: the only cluster.
+    /// Cluster. Default: the one that has the incident.
     #[serde(default)]
     pub cluster: Option<String>,
     /// Incident id, 16 hexadecimal digits.
@@ -73,8 +73,8 @@ struct File {
     content: Vec<u8>,
 }
 
-/// Finds an incident of a cluster, by default of the only one, at any time. Returns `None` if the cluster
-/// has no such incident, and an error if the caller may not query outliers.
+/// Finds an incident of a cluster, by default of any that the caller may see, at any time. Returns `None` if
+/// there is no such incident, and an error if the caller may not query outliers.
 pub async fn find_incident(
     registry: &Registry,
     context: &ToolContext,
@@ -82,12 +82,11 @@ pub async fn find_incident(
     id: &str,
 ) -> Result<Option<Incident>, ToolError> {
     registry.find(&context.caller, FindOutlierNodes::NAME)?;
-    let cluster = match cluster {
-        Some(name) => name.to_owned(),
-        None => only_cluster(context).await?.to_string(),
+    let Some(cluster) = cluster else {
+        return context.run_limited(find_in_any_cluster(context, id)).await;
     };
     let request = ScopeRequest {
-        cluster: Some(cluster),
+        cluster: Some(cluster.to_owned()),
         time: TimeRange {
             window: Some(WindowArg::All),
             ..TimeRange::default()
@@ -101,6 +100,22 @@ pub async fn find_incident(
         Ok(all.iter().find(|one| one.id.to_string() == id).cloned())
     };
     context.run_limited(found).await
+}
+
+async fn find_in_any_cluster(
+    context: &ToolContext,
+    id: &str,
+) -> Result<Option<Incident>, ToolError> {
+    let ever = TimeRange {
+        window: Some(WindowArg::All),
+        ..TimeRange::default()
+    };
+    let window = ever.resolve(context, None).await?;
+    let all = context.store.incidents(None, window).await?;
+    let mut visible = all
+        .into_iter()
+        .filter(|one| context.caller.may_see(&one.cluster));
+    Ok(visible.find(|one| one.id.to_string() == id))
 }
 
 impl IncidentBundle {

@@ -10,7 +10,7 @@ use echo_analysis::settings::Settings;
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Origin;
 use echo_core::units::{Nanos, Window};
-use echo_store::timeseries::{TimeBuckets, TimeseriesQuery};
+use echo_store::timeseries::{TimeBuckets, TimeseriesPoint, TimeseriesQuery};
 use fleet_proto::metric;
 
 use crate::ToolError;
@@ -22,10 +22,12 @@ mod bucket_blocks;
 mod iterations;
 pub mod lags;
 mod missing;
+mod report_gaps;
 
 use iterations::iteration_times;
 use lags::RankLags;
 use missing::{absences, mark, missing_ranks};
+use report_gaps::buckets_per_report;
 
 /// Maximum number of ranks in a map.
 pub const MAX_ROWS: usize = 64;
@@ -37,7 +39,7 @@ const MIN_BUCKETS: usize = 24;
 /// Approximate maximum number of cells (ranks times buckets): each takes some microseconds.
 const MAX_CELLS: usize = 100_000;
 
-/// Minimum length of a bucket: agents report every one to five seconds.
+/// Minimum length of a bucket. Where agents report less often, buckets are as long as their reports.
 const MIN_BUCKET_NANOS: i64 = 5_000_000_000;
 
 /// Approximate maximum of rank-seconds read, of which a core takes two million in a second, and minimum
@@ -55,7 +57,7 @@ pub struct LagMap {
     pub window: AnswerWindow,
     /// Length of a bucket, seconds.
     pub bucket_s: f64,
-    /// Time read of each bucket, from its start, seconds.
+    /// Time read of each bucket, seconds.
     pub sampled_s: f64,
     /// Ranks ordered by job and number: the pinned ones, and the latest of the others.
     pub ranks: Vec<RankLags>,
@@ -78,11 +80,14 @@ impl LagMap {
         let Some(buckets) = buckets(window, presence.ranks().count().max(1)) else {
             return Err(ToolError::invalid("window", "is too short"));
         };
-        let points = scope
+        let mut points = scope
             .context
             .store
             .timeseries(query(cluster.clone(), buckets)?)
             .await?;
+        let sampled_nanos = buckets.sampled_nanos();
+        let merged = buckets_per_report(&points);
+        let buckets = merge(&mut points, buckets, merged);
         let absences = absences(scope, window).await?;
         let mut all = lags::rank_lags(&points, buckets.n(), &missing_ranks(&absences));
         mark(&mut all, &absences, buckets);
@@ -92,7 +97,7 @@ impl LagMap {
         Ok(Self {
             window: window.into(),
             bucket_s: seconds(buckets.length_nanos()),
-            sampled_s: seconds(buckets.sampled_nanos()),
+            sampled_s: seconds(sampled_nanos.saturating_mul(merged)),
             n_omitted: omitted.len(),
             omitted_peak_ms: peaks.map(|(_, lag_ms)| lag_ms).max_by(f64::total_cmp),
             ranks,
@@ -136,6 +141,19 @@ fn buckets(window: Window, n_ranks: usize) -> Option<TimeBuckets> {
     let share = MAX_RANK_SECONDS / (n_ranks as f64 * seconds(span));
     let sampled = (length as f64 * share.min(1.0)) as i64;
     TimeBuckets::new(window, length + 1, sampled.max(MIN_SAMPLED_NANOS))
+}
+
+/// Merges each `n` buckets into one.
+fn merge(points: &mut [TimeseriesPoint], buckets: TimeBuckets, n: i64) -> TimeBuckets {
+    let length_nanos = buckets.length_nanos().saturating_mul(n);
+    let merged = TimeBuckets::new(buckets.window(), length_nanos, length_nanos);
+    let Some(merged) = merged.filter(|_| n > 1) else {
+        return buckets;
+    };
+    for point in points {
+        point.bucket /= n;
+    }
+    merged
 }
 
 #[expect(

@@ -1,6 +1,6 @@
 //! State, severity and times of incidents in answers.
 
-use echo_core::model::detector_output::{Incident, IncidentState};
+use echo_core::model::detector_output::{Baseline, Finding, Incident, IncidentState};
 use echo_core::units::Window;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -46,6 +46,9 @@ pub struct Lifecycle {
     /// `history`: the healthy iteration time was measured. `none`: it is an estimate, because no
     /// healthy iteration was ever seen.
     pub baseline: &'static str,
+    /// True when the lag, the effect and the cost are lower bounds: of a culprit without a measured
+    /// healthy iteration time, only what its peers waited for it is known.
+    pub lower_bound: bool,
     /// Iteration time during the incident, milliseconds.
     pub period_ms: f64,
     /// Healthy iteration time, milliseconds.
@@ -72,6 +75,15 @@ pub fn as_of(mut incident: Incident, context: &ToolContext, window: Window) -> O
     Some(incident)
 }
 
+/// Returns true if what an incident costs is a lower bound. A hang costs all of the time of its ranks, and
+/// needs no healthy past.
+pub const fn is_lower_bound(incident: &Incident) -> bool {
+    matches!(
+        (&incident.finding, &incident.baseline),
+        (Finding::Culprit(_), Baseline::None { .. })
+    )
+}
+
 impl Lifecycle {
     /// Converts the lifecycle of an incident.
     pub fn from_incident(incident: &Incident) -> Self {
@@ -91,6 +103,7 @@ impl Lifecycle {
             cohort: incident.cohort.as_ref().to_owned(),
             job: incident.job.as_ref().map(ToString::to_string),
             baseline: incident.baseline.name(),
+            lower_bound: is_lower_bound(incident),
             period_ms: incident.period_ms,
             healthy_period_ms: incident.baseline.period_ms(),
         }

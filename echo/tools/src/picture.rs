@@ -8,14 +8,15 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::OnceLock;
 
+use plotters::coord::ranged1d::Ranged;
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::prelude::{BitMapBackend, SVGBackend};
 use plotters::style::{FontStyle, register_font};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use chart::{FONT, Scale, draw};
-use figure::{Figure, SIZE};
+use chart::{FONT, Inside, Scale};
+use figure::{Figure, SIZE, Tooltip};
 
 mod chart;
 pub mod figure;
@@ -23,6 +24,9 @@ pub mod ticks;
 
 /// Supersampling factor of a PNG in both directions; the mean of the pixels is smooth.
 const SUPERSAMPLING: u32 = 3;
+
+/// Maximum number of texts that a plot shows where a reader points.
+const MAX_TOOLTIPS: usize = 300;
 
 /// Channels per pixel.
 const CHANNELS: usize = 3;
@@ -121,16 +125,41 @@ pub fn render(figure: &Figure, format: Format) -> Result<Picture, DrawError> {
 
 fn svg(figure: &Figure) -> Result<String, DrawError> {
     let mut drawn = String::new();
-    {
+    let inside = {
         let root = SVGBackend::with_string(&mut drawn, SIZE).into_drawing_area();
-        draw(figure, &root, Scale(1))?;
+        let inside = chart::draw(figure, &root, Scale(1))?;
         root.present()?;
-    }
+        inside
+    };
     // Screen readers look for these elements.
     let (title, description) = (escape_xml(&figure.title), escape_xml(&figure.description));
     let metadata = format!("\n<title>{title}</title>\n<desc>{description}</desc>\n");
     let drawn = drawn.replacen("<svg ", "<svg role=\"img\" ", 1);
-    Ok(drawn.replacen(">\n", &format!(">{metadata}"), 1))
+    let drawn = drawn.replacen(">\n", &format!(">{metadata}"), 1);
+    let hovered = hovered(figure, &inside);
+    Ok(drawn.replacen("</svg>", &format!("{hovered}</svg>"), 1))
+}
+
+/// Returns invisible columns, one around each tooltip, over which viewers show its text.
+fn hovered(figure: &Figure, inside: &Inside) -> String {
+    let step = figure.tooltips.len().div_ceil(MAX_TOOLTIPS).max(1);
+    let shown: Vec<&Tooltip> = figure.tooltips.iter().step_by(step).collect();
+    let pixel = |at: f64| figure.time.map(&at, (inside.x.start, inside.x.end));
+    let pairs = shown.iter().zip(shown.iter().skip(1));
+    let borders = pairs.map(|(one, next)| pixel(f64::midpoint(one.at, next.at)));
+    let ends: Vec<i32> = borders.chain([inside.x.end]).collect();
+    let starts = [inside.x.start].into_iter().chain(ends.iter().copied());
+    let columns = shown.iter().zip(starts.zip(&ends)).map(|(one, (from, to))| {
+        format!(
+            "<rect x=\"{from}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" pointer-events=\"all\">\
+             <title>{}</title></rect>\n",
+            inside.y.start,
+            to - from,
+            inside.y.end - inside.y.start,
+            escape_xml(&one.text)
+        )
+    });
+    columns.collect::<Vec<String>>().concat()
 }
 
 fn png(figure: &Figure) -> Result<Vec<u8>, DrawError> {
@@ -139,7 +168,7 @@ fn png(figure: &Figure) -> Result<Vec<u8>, DrawError> {
     let mut pixels = vec![0; bytes_of(canvas_size)];
     {
         let root = BitMapBackend::with_buffer(&mut pixels, canvas_size).into_drawing_area();
-        draw(figure, &root, Scale(SUPERSAMPLING))?;
+        chart::draw(figure, &root, Scale(SUPERSAMPLING))?;
         root.present()?;
     }
     let mut encoded = Vec::new();

@@ -232,8 +232,8 @@ fn run_tool<T: Tool>(context: ToolContext, input: Value) -> ToolFuture {
     })
 }
 
-/// Draws off the async runtime, because drawing blocks.
-async fn draw(figure: Figure, format: Format) -> Result<Picture, DrawError> {
+/// Draws a figure off the async runtime, because drawing blocks.
+pub async fn draw(figure: Figure, format: Format) -> Result<Picture, DrawError> {
     tokio::task::spawn_blocking(move || render(&figure, format))
         .await
         .map_err(|error| DrawError::Aborted(error.into()))?

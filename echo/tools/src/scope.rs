@@ -79,6 +79,17 @@ impl<'a> Scope<'a> {
         cluster.ok_or_else(|| ToolError::invalid("cluster", "is missing"))
     }
 
+    /// Returns the instant that is the present for the answer: the end of the window, or now if that is
+    /// earlier or the window is everything that is stored.
+    pub fn present(&self) -> Nanos {
+        let now = self.context.clock.now();
+        if self.is_everything {
+            now
+        } else {
+            self.window.to().min(now)
+        }
+    }
+
     /// Returns the ranks that reported in the window. The first call queries the store.
     pub async fn presence(&self) -> Result<&Presence, ToolError> {
         let load = || Presence::load(self.context, self.cluster.as_ref(), self.window);

@@ -120,6 +120,11 @@ impl Metrics {
                 "Events deleted by the limits on age and size",
                 &sources.timings.deleted_events,
             ),
+            (
+                "store_lost_events",
+                "Acknowledged events that are missing, as accepted by repairs",
+                &sources.timings.lost_events,
+            ),
         ];
         for (name, help, counter) in counts {
             registry.register(name, help, counter.clone());

@@ -1,18 +1,15 @@
 //! Resources for a model: schemas of the answers, known clusters, and prices.
 
-use std::collections::BTreeMap;
-
-use echo_core::ids::ClusterId;
-use echo_core::units::{Nanos, Window};
 use echo_tools::rates::Rate;
 use echo_tools::registry::{RegisteredTool, Registry};
 use echo_tools::run_analysis::RunAnalysis;
 use echo_tools::tool::Tool;
-use echo_tools::{ToolContext, ToolError, shard_hint, views};
+use echo_tools::{ToolContext, ToolError, views};
 use rmcp::ErrorData;
 use rmcp::model::{CacheScope, ReadResourceResult, Resource, ResourceContents};
 use serde_json::{Value, json};
 
+use crate::cluster_list::cluster_list;
 use crate::mcp::LIST_TTL_MS;
 
 /// Most clusters in the list.
@@ -38,7 +35,7 @@ const RESOURCES: [(&str, &str, &str); 4] = [
     (
         CLUSTERS,
         "clusters",
-        "The clusters that sent events, with the time of the first and the last one stored.",
+        "The clusters that sent events, with the times of the first and last one, nodes, jobs, GPUs and open incidents.",
     ),
     (
         RATES,
@@ -72,7 +69,10 @@ pub(super) async fn read(
             let tools = tool_schemas(registry, context, is_about_hosts);
             (json!({ "tools": tools }), LIST_TTL_MS)
         }
-        CLUSTERS => (context.run_limited(clusters(context)).await?, 0),
+        CLUSTERS => {
+            let list = cluster_list(registry, context, MAX_CLUSTERS);
+            (context.run_limited(list).await?, 0)
+        }
         RATES => (rates(context), LIST_TTL_MS),
         _ => return Ok(None),
     };
@@ -114,38 +114,6 @@ async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, Too
         Err(_) => Vec::new(),
     };
     Ok(json!({ "tools": tools, "views": views }))
-}
-
-/// Returns the clusters by name, with the times of their first and last event, using one query for
-/// all of them.
-async fn clusters(context: &ToolContext) -> Result<Value, ToolError> {
-    let store = &context.store;
-    let mut names = store.clusters().await?;
-    names.retain(|cluster| context.caller.may_see(cluster));
-    let mut seen: BTreeMap<ClusterId, (Nanos, Nanos)> = BTreeMap::new();
-    let ever = store.extent(None).await?;
-    if let Some(ever) = ever.and_then(|(first, last)| Window::new(first, last.offset(1))) {
-        for row in store.coverage(None, ever).await? {
-            let ends = seen.entry(row.origin.cluster.clone());
-            let ends = ends.or_insert((row.first, row.last));
-            *ends = (ends.0.min(row.first), ends.1.max(row.last));
-        }
-    }
-    let listed = names.iter().take(MAX_CLUSTERS).map(|cluster| {
-        let ends = seen.get(cluster);
-        json!({
-            "cluster": cluster.as_str(),
-            "first_event": ends.map(|(first, _)| first.to_string()),
-            "last_event": ends.map(|(_, last)| last.to_string()),
-        })
-    });
-    let mut answer = json!({
-        "clusters": listed.collect::<Vec<_>>(),
-        "truncated": names.len() > MAX_CLUSTERS,
-        "now": context.clock.now().to_string(),
-    });
-    shard_hint::add_shard(context, &mut answer);
-    Ok(answer)
 }
 
 fn rates(context: &ToolContext) -> Value {

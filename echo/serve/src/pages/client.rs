@@ -1,5 +1,6 @@
 //! Calls the tools with the permissions of the visitor.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +14,17 @@ use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::incident_bundle::find_incident;
 use echo_tools::lag_map::{LagMap, RankKey};
+use echo_tools::picture::{Format, Picture};
 use echo_tools::rank_trace::RankTrace;
-use echo_tools::registry::Registry;
+use echo_tools::registry::{Registry, draw};
 use echo_tools::scope::{self, Scope, visible_clusters};
 use echo_tools::time::TimeRange;
 use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Pages;
+use super::answer::Answer;
 use super::sharing::{Shared, Sharing};
 use super::window_query::WindowQuery;
 use crate::request_context::RequestContext;
@@ -44,6 +48,13 @@ pub(super) struct RankInCluster<'a> {
     pub(super) rank: u32,
     /// Job; `None` selects the only one that has the rank.
     pub(super) job: Option<&'a str>,
+}
+
+/// GPU models and jobs of a cluster.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Inventory {
+    pub(super) gpu_models: BTreeSet<String>,
+    pub(super) jobs: BTreeSet<String>,
 }
 
 /// Times of an incident.
@@ -79,6 +90,8 @@ pub(super) struct ToolClient {
     registry: Arc<Registry>,
     context: ToolContext,
     maps: SharedMaps,
+    /// When the page was requested. Tests pause the clock of the runtime.
+    began: Instant,
 }
 
 impl ToolClient {
@@ -91,6 +104,7 @@ impl ToolClient {
         Self {
             registry: Arc::clone(&pages.registry),
             maps: pages.maps.clone(),
+            began: sleep(Duration::ZERO).deadline(),
             context,
         }
     }
@@ -101,6 +115,37 @@ impl ToolClient {
         page: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
         self.context.run_with_deadline(page).await
+    }
+
+    /// Returns the result of a query; `None` if it is not there after these tenths of the deadline.
+    pub(super) async fn in_time<T>(
+        &self,
+        tenths: u32,
+        query: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<Option<T>, ToolError> {
+        let until = self.began + self.context.limits.deadline * tenths / 10;
+        match timeout_at(until, query).await {
+            Ok(Ok(found)) => Ok(Some(found)),
+            Err(_)
+            | Ok(Err(
+                ToolError::Timeout { .. } | ToolError::Overloaded { .. } | ToolError::Overtaken,
+            )) => Ok(None),
+            Ok(Err(error)) => Err(error),
+        }
+    }
+
+    /// Returns the answer of a tool, unless it is not there after these tenths of the deadline.
+    pub(super) async fn section<T>(
+        &self,
+        tenths: u32,
+        query: impl Future<Output = Result<Option<T>, ToolError>>,
+    ) -> Result<Answer<T>, ToolError> {
+        let found = self.in_time(tenths, query).await?;
+        Ok(match found {
+            Some(Some(answer)) => Answer::Known(answer),
+            Some(None) => Answer::Hidden,
+            None => Answer::Late,
+        })
     }
 
     /// Time after which a page starts no further query.
@@ -125,6 +170,30 @@ impl ToolClient {
             .run_limited(visible_clusters(&self.context))
             .await?;
         Ok(visible.iter().map(ToString::to_string).collect())
+    }
+
+    /// Returns what reported in the last hour, by cluster; nothing for visitors that may not query outliers.
+    pub(super) async fn inventories(&self) -> Result<BTreeMap<String, Inventory>, ToolError> {
+        let mut inventories: BTreeMap<String, Inventory> = BTreeMap::new();
+        let caller = &self.context.caller;
+        if self.registry.find(caller, FindOutlierNodes::NAME).is_err() {
+            return Ok(inventories);
+        }
+        let reported = async {
+            let recent = WindowQuery::last_hour().time()?;
+            let window = recent.resolve(&self.context, None).await?;
+            Ok(self.context.store.coverage(None, window).await?)
+        };
+        let reported = self.context.run_limited(reported).await?;
+        let visible = reported.iter().map(|row| &row.origin);
+        for origin in visible.filter(|origin| caller.may_see(&origin.cluster)) {
+            let inventory = inventories.entry(origin.cluster.to_string()).or_default();
+            let gpu_model = origin.gpu_model.as_deref();
+            inventory.gpu_models.extend(gpu_model.map(str::to_owned));
+            let job = origin.job.as_ref();
+            inventory.jobs.extend(job.map(ToString::to_string));
+        }
+        Ok(inventories)
     }
 
     /// Returns the outliers of a cluster; `None` if the visitor may not query them.
@@ -243,12 +312,13 @@ impl ToolClient {
         self.context.run_limited(origins).await
     }
 
-    /// Returns the explanation of a rank, or an error if the visitor may not call `explain_rank`.
+    /// Returns the explanation of a rank and the plot of its lag, or an error if the visitor may not call
+    /// `explain_rank`.
     pub(super) async fn explanation(
         &self,
         rank: &RankInCluster<'_>,
         window: &WindowQuery,
-    ) -> Result<Explanation, ToolError> {
+    ) -> Result<(Explanation, Option<Picture>), ToolError> {
         self.registry
             .find(&self.context.caller, ExplainRank::NAME)?;
         let TimeRange { from, to, window } = window.time()?;
@@ -259,9 +329,15 @@ impl ToolClient {
             from,
             to,
             window,
-            plot: None,
+            plot: Some(Format::Svg),
         };
-        self.context.run_limited(tool.run(&self.context)).await
+        let plot = tool.plot();
+        let found = self.context.run_limited(tool.run(&self.context)).await?;
+        let picture = match plot {
+            Some(plot) => Some(draw((plot.layout)(&found), plot.format).await?),
+            None => None,
+        };
+        Ok((found, picture))
     }
 
     /// Returns whether the visitor may call `explain_rank`.

@@ -71,6 +71,15 @@ pub(super) fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
+/// Returns the text as one word of a POSIX shell, quoted if it needs to be.
+pub(super) fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+,@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Returns the text with a capital first letter.
 pub(super) fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
@@ -102,6 +111,8 @@ pub(super) fn instant(rfc3339: &str) -> Markup {
 pub(super) struct Amounts {
     money: BTreeMap<String, f64>,
     unpriced_gpu_hours: f64,
+    /// Whether more was lost: a part of it is only what peers waited.
+    is_lower_bound: bool,
 }
 
 impl Amounts {
@@ -113,6 +124,7 @@ impl Amounts {
             sum.add(Some(&part.currency), part.window_total);
         }
         sum.add(None, cost.unpriced_gpu_hours);
+        sum.add_bound(cost.lower_bound);
         Some(sum.or_zero(cost))
     }
 
@@ -132,6 +144,7 @@ impl Amounts {
         if sum.money.is_empty() {
             sum.add(None, gpu_hours);
         }
+        sum.add_bound(cost.lower_bound);
         Some(sum.or_zero(cost))
     }
 
@@ -143,12 +156,18 @@ impl Amounts {
         }
     }
 
+    /// Adds that more was lost than the amounts, if so.
+    pub(super) const fn add_bound(&mut self, is_lower_bound: bool) {
+        self.is_lower_bound |= is_lower_bound;
+    }
+
     /// Adds the amounts of another.
     pub(super) fn add_all(&mut self, other: &Self) {
         for (currency, amount) in &other.money {
             self.add(Some(currency), *amount);
         }
         self.unpriced_gpu_hours += other.unpriced_gpu_hours;
+        self.add_bound(other.is_lower_bound);
     }
 
     /// Returns a number to sort by: money of all currencies, which are compared one to one.
@@ -178,7 +197,8 @@ impl Amounts {
         } else if parts.is_empty() {
             parts.push(format!("{}{unit}", gpu_hours(0.0)));
         }
-        parts.join(", ")
+        let at_least = if self.is_lower_bound { "at least " } else { "" };
+        format!("{at_least}{}", parts.join(", "))
     }
 }
 
@@ -189,7 +209,7 @@ pub(super) fn total(cost: &Cost) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{gpu_hours, instant, length, millis, money, percent};
+    use super::{gpu_hours, instant, length, millis, money, percent, shell_word};
 
     #[test]
     fn numbers_have_units_and_significant_digits() {
@@ -211,6 +231,18 @@ mod tests {
             (length(864_000.0), "10 days"),
         ] {
             assert_eq!(text.replace('\u{a0}', " "), expected);
+        }
+    }
+
+    #[test]
+    fn words_of_commands_are_quoted_where_a_shell_would_split_or_expand_them() {
+        for (text, expected) in [
+            ("llama/7b_v1.2:3", "llama/7b_v1.2:3"),
+            ("two words", "'two words'"),
+            ("it's $HOME", r"'it'\''s $HOME'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), expected);
         }
     }
 

@@ -11,6 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
+use super::view_query::{PAUSED, ViewQuery};
+
 /// Style sheet, inlined so that a page loads nothing else.
 const STYLE: &str = include_str!("style.css");
 
@@ -38,9 +40,6 @@ const REFRESH: HeaderName = HeaderName::from_static("refresh");
 const RELOAD_AFTER_S: u16 = 30;
 const RELOAD_AWAITED_AFTER_S: u16 = 3;
 
-/// Parameter that pauses reloading.
-const PAUSED: &str = "refresh=off";
-
 /// Reloading of a page that shows the current state.
 #[derive(Debug)]
 pub(super) struct Reload {
@@ -66,14 +65,12 @@ impl Reload {
         }
     }
 
-    /// Reloads soon if a part of the page is being made.
-    pub(super) fn soon_if(self, is_awaited: bool) -> Self {
-        let after_s = if is_awaited {
-            RELOAD_AWAITED_AFTER_S
-        } else {
-            self.after_s
-        };
-        Self { after_s, ..self }
+    /// Reloads soon, because a part of the page is being made.
+    pub(super) fn soon(self) -> Self {
+        Self {
+            after_s: RELOAD_AWAITED_AFTER_S,
+            ..self
+        }
     }
 }
 
@@ -93,6 +90,8 @@ pub(super) struct Top<'a> {
     pub(super) visitor: Option<&'a Visitor<'a>>,
     /// Reloading of the page.
     pub(super) reload: Option<&'a Reload>,
+    /// State that links keep.
+    pub(super) view: Option<&'a ViewQuery>,
 }
 
 /// Renders the page of an error, from the error body. Returns it with its headers.
@@ -145,8 +144,9 @@ fn footer() -> Markup {
 }
 
 fn top_bar(top: &Top<'_>) -> Markup {
+    let home = top.view.map(|view| view.link("/", ""));
     html! {
-        a.brand href="/" { "Echo" }
+        a.brand href=(home.as_deref().unwrap_or("/")) { "Echo" }
         @if let Some(Reload { is_paused, after_s, toggle }) = top.reload {
             span.quiet.reload {
                 @if *is_paused { "Reloading is paused. " a href=(toggle) { "Resume" } }

@@ -5,13 +5,15 @@ use echo_tools::explain_rank::communicators::CommunicatorLags;
 use echo_tools::explain_rank::subject::RankIdentity;
 use echo_tools::explain_rank::{ExplainRank, Explanation};
 use echo_tools::outlier::Evidence;
+use echo_tools::picture::Picture;
 use echo_tools::tool::Tool;
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::client::{RankInCluster, ToolClient};
 use super::format;
 use super::overview::{encoded, figure, path};
 use super::permalink::{trace_link, trace_path};
+use super::view_query::ViewQuery;
 use super::window_query::WindowQuery;
 
 mod host;
@@ -21,19 +23,21 @@ pub(super) async fn page(
     client: &ToolClient,
     subject: &RankInCluster<'_>,
     window: &WindowQuery,
+    view: &ViewQuery,
 ) -> Result<Markup, ToolError> {
     let window = &window.or_last_hour();
-    let found = client.explanation(subject, window).await?;
+    let (found, picture) = client.explanation(subject, window).await?;
     let query = query(subject, window);
     Ok(html! {
         nav.crumbs aria-label="Breadcrumb" {
-            a href="/" { "Clusters" } " / " a href=(path(subject.cluster)) { (subject.cluster) }
+            a href=(view.link("/", "")) { "Clusters" } " / "
+            a href=(view.link(&path(subject.cluster), "")) { (subject.cluster) }
         }
         h1 { "Rank " (found.who.rank) " on " (found.who.node_id) }
         (identity(&found.who))
         section aria-labelledby="plot" {
             h2 id="plot" { "Lag over time" }
-            (plot(subject, &query, &found))
+            (plot(&found, picture.as_ref()))
             p { (found.summary) }
         }
         (evidence(&found.evidence))
@@ -78,12 +82,16 @@ fn identity(who: &RankIdentity) -> Markup {
     }
 }
 
-fn plot(subject: &RankInCluster<'_>, query: &str, found: &Explanation) -> Markup {
+/// Renders the plot as a part of the page, so that values are shown where a reader points.
+fn plot(found: &Explanation, picture: Option<&Picture>) -> Markup {
+    // Every text in it is escaped where it is drawn.
+    let svg = picture.map(|picture| String::from_utf8_lossy(&picture.bytes));
+    let svg = svg.map(|svg| svg.replacen("<svg ", "<svg class=\"plot\" ", 1));
     html! {
         @if found.lag_series.points.is_empty() {
             p { "The rank could not be compared with its peers in this window." }
         } @else {
-            img.plot src=(tool(subject, query, "&format=svg")) alt={ "Lag of rank " (subject.rank) " and its incidents" };
+            @if let Some(svg) = svg { (PreEscaped(svg)) }
             @if let Some(note) = &found.lag_series.note { p.quiet { (note) } }
         }
     }

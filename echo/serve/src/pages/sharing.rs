@@ -325,8 +325,8 @@ mod tests {
         assert!(failed.unwrap_err().to_string().contains("too short"));
         let begun = shared.get_within("a", |_| true, Duration::ZERO, pending::<Result<u32, _>>);
         assert!(matches!(begun.await, Shared::Begun));
-        shared.makers.lock().unwrap().abort_all();
-        while shared.makers.lock().unwrap().join_next().await.is_some() {}
+        let mut makers = std::mem::take(&mut *shared.makers.lock().unwrap());
+        makers.shutdown().await;
         let made = shared.get("a", |_| true, || async { Ok(7) }).await;
         assert_eq!(*made.unwrap(), 7);
     }
@@ -350,8 +350,8 @@ mod tests {
         go_on.send(()).unwrap();
         let made = shared.get("a", |_| true, pending).await.unwrap();
         assert!(matches!(passing(60).await, Shared::Earlier(value) if Arc::ptr_eq(&value, &made)));
-        shared.makers.lock().unwrap().abort_all();
-        while shared.makers.lock().unwrap().join_next().await.is_some() {}
+        let mut makers = std::mem::take(&mut *shared.makers.lock().unwrap());
+        makers.shutdown().await;
         // Forgotten ten minutes after its last viewer.
         assert!(matches!(passing(661).await, Shared::Begun));
     }

@@ -40,7 +40,7 @@ pub(super) fn chains(
     screen: &mut Screen<'_>,
 ) -> io::Result<()> {
     let (output, chains) = (args.client.output, list(answer, "chains"));
-    if output.is_csv() {
+    if output.has_rows_only() {
         return Table::new(&columns(CHAINS), chains).write_csv(output.layout(), screen);
     }
     if chains.is_empty() {
@@ -87,7 +87,7 @@ pub(super) fn stacks(
     screen: &mut Screen<'_>,
 ) -> io::Result<()> {
     let (output, stacks) = (args.client.output, list(answer, "stacks"));
-    if output.is_csv() {
+    if output.has_rows_only() {
         let rows: Vec<Value> = stacks.iter().map(with_stack_on_one_line).collect();
         return Table::new(&columns(STACKS), &rows).write_csv(output.layout(), screen);
     }

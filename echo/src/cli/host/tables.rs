@@ -94,7 +94,7 @@ pub(super) fn check(answer: &Value, args: &ProcessArgs, screen: &mut Screen<'_>)
         row
     });
     let rows: Vec<Value> = rows.collect();
-    if !args.client.output.is_csv() {
+    if !args.client.output.has_rows_only() {
         write_wrapped(&text(answer, "summary"), screen)?;
     }
     table(&NODES, &rows, (answer, args), screen)
@@ -107,7 +107,7 @@ fn table(
     screen: &mut Screen<'_>,
 ) -> io::Result<()> {
     let output = args.client.output;
-    if output.is_csv() {
+    if output.has_rows_only() {
         return Table::new(columns, rows).write_csv(output.layout(), screen);
     }
     if rows.is_empty() {

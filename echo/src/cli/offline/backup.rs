@@ -25,10 +25,10 @@ pub struct BackupArgs {
 }
 
 const HELP: &str = "\
-The copy needs no write-ahead log, and is opened and counted before it gets its final name. The
-database is only read. A running instance goes on storing events; the copy has all that it had
-acknowledged when the backup began. Its log grows meanwhile: if it reaches 512 MiB, the backup fails.
-To restore, stop the instance, move the database and its .wal file away, and copy the backup to
+The copy needs no write-ahead log, and is opened and counted before it gets its final name. The \
+database is only read. A running instance goes on storing events; the copy has all that it had \
+acknowledged when the backup began. Its log grows meanwhile: if it reaches 512 MiB, the backup fails. \
+To restore, stop the instance, move the database and its .wal file away, and copy the backup to \
 the path of --db.
 
   fleet-echo backup --db fleet.duckdb fleet-monday.duckdb";

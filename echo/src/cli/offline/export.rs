@@ -39,12 +39,13 @@ pub struct ExportArgs {
 }
 
 const HELP: &str = "\
-Writes one directory per view, cluster and day (UTC): events, op_waits, verdict_history and
-lost_time, with the columns of the views. The database is only read. Exits with 75 and names the
+Writes one directory per view, cluster and day (UTC): events, op_waits, verdict_history and \
+lost_time, with the columns of the views. The database is only read. Exits with 75 and names the \
 process if an instance has the database open.
 
-  fleet-echo export --db fleet.duckdb --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z november
-  duckdb -c \"SELECT cluster, day, count(*) FROM 'november/events/**/*.parquet' GROUP BY ALL\"";
+  fleet-echo export --db fleet.duckdb november \\
+      --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z
+  duckdb -c \"SELECT count(*) FROM 'november/events/**/*.parquet'\"";
 
 /// Runs the command.
 pub fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<(), CliError> {

@@ -194,9 +194,12 @@ impl Args for NamedServer {
 
 impl FromArgMatches for NamedServer {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let source = matches.value_source("server");
-        let is_named = source.is_some_and(|source| source != ValueSource::DefaultValue)
-            || matches.contains_id("context");
+        // The current context is a default.
+        let is_given = |flag| {
+            let source = matches.value_source(flag);
+            source.is_some_and(|source| source != ValueSource::DefaultValue)
+        };
+        let is_named = is_given("server") || is_given("context");
         let connection = is_named.then(|| ConnectionArgs::from_arg_matches(matches));
         connection.transpose().map(Self)
     }

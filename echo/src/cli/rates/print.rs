@@ -10,6 +10,7 @@ use echo_tools::rates::{Rate, Rates};
 use serde_json::{Value, json};
 
 use crate::cli::column::{Column, Layout};
+use crate::cli::output::OutputArgs;
 use crate::cli::rates::fleet::{Fleet, Node, Price};
 use crate::cli::screen::Screen;
 use crate::cli::table::Table;
@@ -75,10 +76,10 @@ const GPUS_CSV: [Column<'_>; 10] = [
 ];
 
 /// Prints the GPUs of the fleet of a JSON report as CSV, or without a fleet its rates.
-pub(super) fn csv(report: &Value, layout: Layout, screen: &mut Screen<'_>) -> io::Result<()> {
+pub(super) fn rows(report: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Result<()> {
     match report.get("fleet").filter(|fleet| !fleet.is_null()) {
-        Some(fleet) => Table::new(&GPUS_CSV, list(fleet, "nodes")).write_csv(layout, screen),
-        None => Table::new(&RATES_CSV, list(report, "rates")).write_csv(layout, screen),
+        Some(fleet) => Table::new(&GPUS_CSV, list(fleet, "nodes")).write_rows(output, screen),
+        None => Table::new(&RATES_CSV, list(report, "rates")).write_rows(output, screen),
     }
 }
 

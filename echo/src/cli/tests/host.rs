@@ -64,7 +64,7 @@ fn an_unknown_node_or_process_is_reported_with_the_known_ones() {
 fn without_processes_the_next_step_is_named() {
     let printed = Server::start().output("host calls").unwrap();
     assert!(
-        printed.contains("fleet.host.check lists what each node reports"),
+        printed.contains("fleet-echo host check lists what each node reports"),
         "{printed}"
     );
 }

@@ -12,7 +12,7 @@ use super::{ContextFuture, Server, default_context};
 
 /// A job with a straggler whose GPU is known, and one in another cluster that hangs because rank 3
 /// did not enter a collective.
-fn straggler_and_hang() -> ContextFuture {
+pub(super) fn straggler_and_hang() -> ContextFuture {
     Box::pin(async {
         let context = default_context().await;
         let mut events = fixture::batch(0..4, 0..=600);
@@ -220,6 +220,8 @@ fn wide_output_has_instants_and_the_uuid_of_the_gpu() {
         "GPU-3f2a1b2c-0000-1111-2222-333344445555",
         "2026-06-01T00:04:50.000Z",
         "  JOB ",
+        "  INCIDENT ",
+        "0000000000000017",
     ] {
         assert!(
             wide.contains(part) && !narrow.contains(part),
@@ -240,7 +242,7 @@ fn csv_has_exact_numbers_under_the_names_of_the_json_fields() {
         ("cost", vec!["cost", "incident_id", "reason"]),
         ("history --limit 3", vec!["timestamp", "value_double"]),
         ("explain -c prod --rank 2", vec!["time", "lag_ms"]),
-        ("clusters", vec!["cluster_id", "n_gpus"]),
+        ("clusters", vec!["cluster", "n_gpus"]),
         ("sql SELECT(1)AS/**/one", vec!["one"]),
     ] {
         let window = if command.starts_with("sql") || command == "clusters" {
@@ -286,7 +288,10 @@ fn status_as_json_has_the_answers_of_both_tools() {
 fn a_missing_or_misspelt_cluster_is_answered_with_those_there_are() {
     let server = Server::with_context(straggler_and_hang);
     for (line, advice) in [
-        ("explain --rank 2", "one of prod, prod64"),
+        (
+            "explain --rank 2",
+            "--cluster is required: one of prod, prod64",
+        ),
         ("status -c pord64", "did you mean \"prod64\"?"),
     ] {
         let error = server.output(line).unwrap_err();

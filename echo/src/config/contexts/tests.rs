@@ -69,7 +69,7 @@ fn an_unknown_context_or_a_damaged_file_is_an_error_that_says_where() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = file(folder.path(), TWO);
     let unknown = file.make_current(Some("dev")).unwrap_err().to_string();
-    assert!(unknown.contains("there are lab, prod"), "{unknown}");
+    assert!(unknown.contains("the contexts are: lab, prod"), "{unknown}");
     fs::write(&file.path, "current = ").unwrap();
     let damaged = ContextFile::load(file.path.clone())
         .unwrap_err()

@@ -104,8 +104,8 @@ async fn host_evidence_is_summed_over_whole_blocks() {
         gauge(&first, preempted, 20, Reading::Double(7.0)),
     ];
     store.append(batch(1, events)).await.unwrap();
-    let found = store.host_evidence(evidence_query()).await.unwrap();
-    let found: Vec<_> = found
+    let found = store.host_evidence(vec![evidence_query()]).await.unwrap();
+    let found: Vec<_> = found[0]
         .iter()
         .map(|sum| {
             (
@@ -124,6 +124,37 @@ async fn host_evidence_is_summed_over_whole_blocks() {
             (1, preempted, 2.25, 1.5),
         ]
     );
+}
+
+#[tokio::test]
+async fn the_evidence_of_several_ranks_is_found_at_once_and_each_has_its_own() {
+    let store = DuckDbStore::scratch();
+    let preempted = "fleet.host.preempted_ms";
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let events = vec![
+        evidence(&first, preempted, 10, Reading::Double(2.0)),
+        evidence(&second, preempted, 60, Reading::Double(5.0)),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let later = EvidenceQuery {
+        rank: Rank::new(1),
+        span: window(50, 70),
+        window: window(50, 70),
+        ..evidence_query()
+    };
+    let unknown = EvidenceQuery {
+        rank: Rank::new(9),
+        ..evidence_query()
+    };
+    let both = vec![later, unknown, evidence_query()];
+    let found = store.host_evidence(both).await.unwrap();
+    let found = found.iter().map(|sums| {
+        let sums = sums.iter().map(|sum| (sum.rank.value(), sum.sum));
+        sums.collect::<Vec<_>>()
+    });
+    let expected = [vec![(1, 5.0)], vec![], vec![(0, 2.0), (1, 5.0)]];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    assert!(store.host_evidence(Vec::new()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -156,8 +187,8 @@ async fn the_time_of_tasks_is_summed_by_name() {
         },
     ];
     store.append(batch(1, events)).await.unwrap();
-    let found = store.host_evidence(evidence_query()).await.unwrap();
-    let found: Vec<_> = found
+    let found = store.host_evidence(vec![evidence_query()]).await.unwrap();
+    let found: Vec<_> = found[0]
         .iter()
         .map(|sum| {
             let task = sum.task.as_ref().unwrap();

@@ -11,6 +11,7 @@ use echo_core::model::event::BatchKey;
 use echo_core::units::{Hour, Nanos};
 use tokio::sync::watch;
 
+use crate::duckdb::acknowledged::Acknowledged;
 use crate::duckdb::batch_dedup::BatchDedup;
 use crate::duckdb::checkpoint::Backlog;
 use crate::duckdb::coverage::CoverageCache;
@@ -45,6 +46,7 @@ const COMPACT_AFTER: usize = 50_000;
 pub(super) struct Session {
     connection: Connection,
     shared: Shared,
+    acknowledged: Acknowledged,
     stored: Entries,
     ledger: BatchDedup,
     last_event: u64,
@@ -79,10 +81,15 @@ pub(super) struct Shared {
 
 impl Session {
     /// Restores the state at the end of the last session of this database.
-    pub(super) fn load(connection: Connection, shared: Shared) -> EngineResult<Self> {
+    pub(super) fn load(
+        connection: Connection,
+        shared: Shared,
+        acknowledged: Acknowledged,
+    ) -> EngineResult<Self> {
         let stored = identity::entries(&connection)?;
         shared.dictionary.extend(&stored);
         let last_event = identity::last_event(&connection)?;
+        shared.timings.lost_events.inc_by(acknowledged.lost());
         shared.committed.send_replace(last_event);
         shared.tail_cache.start_after(last_event);
         shared.hours.fill(hours::load(&connection, last_event)?);
@@ -91,6 +98,7 @@ impl Session {
             next_revision: detector_output::next_revision(&connection)?,
             connection,
             shared,
+            acknowledged,
             stored,
             last_event,
             since_compaction: 0,
@@ -308,6 +316,7 @@ impl Session {
         self.next_revision = next_revision;
         self.shared.backlog.add(last_event - self.last_event);
         self.last_event = last_event;
+        self.acknowledged.record(last_event);
         if self.since_compaction >= COMPACT_AFTER
             && let Err(error) = self.compact(self.shared.clock.now())
         {

@@ -10,11 +10,12 @@ use duckdb::{AccessMode, Config, Connection};
 use echo_core::clock::Clock;
 
 use crate::StoreError;
+use crate::duckdb::acknowledged::Acknowledged;
 use crate::duckdb::engine::{EngineResult, engine, unreadable};
 use crate::duckdb::fatal::{OpenFailure, first_line};
 use crate::duckdb::lock::beside;
 use crate::duckdb::migrations::Migration;
-use crate::duckdb::rows::schema;
+use crate::duckdb::rows::{identity, schema};
 use crate::duckdb::{DuckDbConfig, lake_source, memory, migrate};
 use crate::limits::Amount;
 
@@ -41,6 +42,17 @@ pub(super) struct Opened {
     pub(super) connection: Connection,
     /// Memory limit of the engine, bytes.
     pub(super) memory: u64,
+    /// Record of the last acknowledged event.
+    pub(super) acknowledged: Acknowledged,
+}
+
+/// What a database was before anything changed it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Inspected {
+    /// Version of its schema; 0 if it is absent or empty.
+    pub(super) version: i64,
+    /// Number of its last event; `None` with an older schema, which may lack the tables that tell it.
+    last_event: Option<u64>,
 }
 
 /// Opens the database for reading and writing and migrates its schema. The caller holds the lock.
@@ -52,7 +64,12 @@ pub(super) fn open(
 ) -> Result<Opened, StoreError> {
     // A database of a later version must not be changed, and opening it for writing would replay
     // its WAL into it.
-    let version = inspect(path, migrations)?;
+    let Inspected {
+        version,
+        last_event,
+    } = inspect(path, migrations)?;
+    // Before the engine opens it for writing: then a log that was cut off would be gone.
+    let acknowledged = Acknowledged::open(path, last_event)?;
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
     let memory = memory(config.memory_limit)?;
     let settings = settings(config, memory).map_err(unreadable)?;
@@ -63,7 +80,11 @@ pub(super) fn open(
         lake_source::attach(&connection, source)?;
     }
     close_off(&connection).map_err(unreadable)?;
-    Ok(Opened { connection, memory })
+    Ok(Opened {
+        connection,
+        memory,
+        acknowledged,
+    })
 }
 
 /// Opens a database for reading while another process writes it, with a limit on memory, bytes. The caller has made
@@ -109,9 +130,8 @@ fn memory(limit: Amount) -> Result<u64, StoreError> {
     Ok(limit.bytes_of(total))
 }
 
-/// Checks without writing that the database is absent, empty or has a supported schema. Returns the
-/// schema version.
-pub(super) fn inspect(path: &Path, migrations: &[Migration]) -> Result<i64, StoreError> {
+/// Checks without writing that the database is absent, empty or has a supported schema.
+pub(super) fn inspect(path: &Path, migrations: &[Migration]) -> Result<Inspected, StoreError> {
     if fs::symlink_metadata(path).is_err() {
         // The engine would delete a WAL without database, and with it everything not checkpointed.
         return match fs::symlink_metadata(beside(path, ".wal")) {
@@ -120,11 +140,22 @@ pub(super) fn inspect(path: &Path, migrations: &[Migration]) -> Result<i64, Stor
                 "it is missing, but its write-ahead log exists; restore both or remove the log"
                     .to_owned(),
             )),
-            Err(_absent) => Ok(0),
+            Err(_absent) => Ok(Inspected {
+                version: 0,
+                last_event: Some(0),
+            }),
         };
     }
     let connection = read_only(path)?;
-    migrate::version(&connection, path, migrations)
+    let version = migrate::version(&connection, path, migrations)?;
+    let last_event = match version {
+        0 => Some(0),
+        _ => identity::last_event(&connection).ok(),
+    };
+    Ok(Inspected {
+        version,
+        last_event,
+    })
 }
 
 /// Opens the database for reading. Its log is read, too, and left unchanged.

@@ -41,6 +41,14 @@ impl Query {
         }
     }
 
+    /// Appends another statement, with its values.
+    pub(super) fn append(mut self, other: Self) -> Self {
+        self.sql.push(' ');
+        self.sql.push_str(&other.sql);
+        self.values.extend(other.values);
+        self
+    }
+
     /// Appends `column IN (...)`; nothing matches if there are no values.
     pub(super) fn one_of(
         mut self,

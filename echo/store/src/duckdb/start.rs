@@ -87,7 +87,14 @@ impl DuckDbStore {
 }
 
 fn start(
-    (Opened { connection, memory }, file_check): (Opened, FileCheck),
+    (
+        Opened {
+            connection,
+            memory,
+            acknowledged,
+        },
+        file_check,
+    ): (Opened, FileCheck),
     lock: Arc<Lock>,
     (disk_space, config): (Arc<DiskSpace>, &DuckDbConfig),
     clock: Arc<dyn Clock>,
@@ -121,7 +128,7 @@ fn start(
     };
     let timed = timings.clone();
     let checkpoints = Checkpoints::beside(&connection, backlog, (gate, turns), file_check, timed)?;
-    let session = Session::load(connection, shared).map_err(&starting)?;
+    let session = Session::load(connection, shared, acknowledged).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let tasks = writer.maintenance_queue();
     let retention = Retention::new(config.limits, &disk_space, clock, tasks, progress.clone());

@@ -56,7 +56,7 @@ fn clock() -> Arc<ManualClock> {
 }
 
 fn schema_version(path: &Path) -> Result<i64, StoreError> {
-    inspect(&canonical(path)?, MIGRATIONS)
+    Ok(inspect(&canonical(path)?, MIGRATIONS)?.version)
 }
 
 #[expect(

@@ -13,6 +13,8 @@ use super::kubernetes::program;
 use crate::deploy::chart::{CHART_OVERLAY, chart};
 use crate::deploy::rendered::{container, file, objects};
 
+mod cluster;
+
 /// Prefixes of `ConfigMap`s whose names end with a hash of their content, which kustomize and the
 /// chart compute differently.
 const HASHED: [&str; 2] = ["fleet-agent-settings-", "fleet-echo-settings-"];
@@ -97,6 +99,7 @@ fn helm_refuses_values_that_the_chart_does_not_have() {
         ),
         ("echo.storage.size=much", "size"),
         ("createNamespaces=never", "createNamespaces"),
+        ("requireSecrets=never", "requireSecrets"),
         ("namespaces.echo=Not_a_name", "namespaces"),
         ("tokens[0].id=grafana", "sha256"),
     ] {

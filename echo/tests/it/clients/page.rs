@@ -106,7 +106,8 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
         json!({ "look": {} }),
         json!({ "click": ".map tbody tr:first-child a" }),
         expect_text("rank 2 on node-2"),
-        expect("document.querySelector('img.plot').complete && document.querySelector('img.plot').naturalWidth > 0"),
+        expect("document.querySelector('svg.plot').getBoundingClientRect().width > 0"),
+        expect("document.querySelectorAll('svg.plot rect > title').length > 0"),
         json!({ "click": "a[href*='format=json']" }),
         expect_text("\"lag_series\""),
     ]);

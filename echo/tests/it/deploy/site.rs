@@ -214,6 +214,6 @@ impl Site {
     pub(super) fn count(&self, view: &str) -> u64 {
         let statement = format!("SELECT count(*)::BIGINT AS n FROM {view}");
         let answer = self.query(&["sql", &statement]);
-        answer["rows"][0][0].as_u64().unwrap()
+        answer["rows"][0]["n"].as_u64().unwrap()
     }
 }

@@ -19,7 +19,7 @@ struct Cells {
 /// Returns the cells on the page of a cluster.
 fn cells(echo: &Echo, cluster: &str) -> Vec<Cells> {
     let path = cluster.replace('/', "%2F");
-    let url = format!("http://{}/clusters/{path}?window=all", echo.http);
+    let url = format!("http://{}/clusters/{path}?window=all&open=ranks", echo.http);
     let page = ureq::get(&url).call().unwrap();
     let page = page.into_body().read_to_string().unwrap();
     let row = Regex::new(r#"<th scope="row"><a href="[^"]*">(\d+)</a>(.*?)</tr>"#).unwrap();

@@ -80,6 +80,14 @@ async fn every_filter_narrows_the_list() {
 }
 
 #[tokio::test]
+async fn an_answer_without_a_limit_is_short_enough_for_a_language_model() {
+    let answer = run_tool(&context().await, EventHistory::default()).await;
+    assert_eq!((answer.events.len(), answer.truncated), (20, true));
+    let bytes = serde_json::to_vec(&answer).unwrap().len();
+    assert!(bytes < 20_000, "{bytes} bytes");
+}
+
+#[tokio::test]
 async fn pages_list_all_events_once() {
     let context = context().await;
     let mut tool = EventHistory {

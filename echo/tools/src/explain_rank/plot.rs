@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Explanation;
 use super::lag_series::LagPoint;
 use crate::outlier::Outlier;
-use crate::picture::figure::{Axis, Figure, Legend, Series};
+use crate::picture::figure::{Axis, Figure, Legend, Series, Tooltip};
 use crate::picture::ticks;
 
 /// Half the width of the band, in robust standard deviations of the peers.
@@ -36,6 +36,12 @@ pub(super) fn figure(answer: &Explanation) -> Figure {
     });
     let band: Series = band.into_iter().filter(|part| part.len() > 1).collect();
     let marked = answer.incidents.iter();
+    let tooltip = |point: &LagPoint| {
+        Some(Tooltip {
+            at: at(point)?,
+            text: format!("{}: lag {} ms", point.time, decimal(point.lag_ms?, 2)),
+        })
+    };
     let shown = line.iter().flatten().map(|(_, lag)| *lag);
     let halves: Vec<f64> = band.iter().flatten().map(|(_, half)| *half).collect();
     let usual = quantile(&halves, USUAL_SHARE).unwrap_or(0.0);
@@ -48,12 +54,13 @@ pub(super) fn figure(answer: &Explanation) -> Figure {
         description: description(answer),
         value: ticks::values(unit, shown.chain([-usual, usual])),
         spans: marked.filter_map(|one| time.span(&one.outlier)).collect(),
+        tooltips: series.points.iter().filter_map(tooltip).collect(),
         legend: Legend {
             line: format!(
                 "lag of rank {} behind the median of its peers",
                 answer.who.rank
             ),
-            band: "peers: median \u{b1} 3 robust standard deviations",
+            band: "peers: \u{b1} 3 robust standard deviations",
             spans: "incident open",
         },
         message: line.is_empty().then(|| no_data_message(answer).to_owned()),

@@ -21,8 +21,13 @@ pub(super) fn headline(answer: &Outliers) -> String {
         let (node, cluster) = (&first.node_id, &first.cluster);
         let what = match (first.rank, first.effect_ratio) {
             (Some(rank), Some(ratio)) => {
+                let at_least = if first.lifecycle.lower_bound {
+                    "at least "
+                } else {
+                    ""
+                };
                 format!(
-                    "rank {rank} on {node} of {cluster}, slowdown {} %",
+                    "rank {rank} on {node} of {cluster}, slowdown {at_least}{} %",
                     decimal(ratio * 100.0, 1)
                 )
             }
@@ -49,8 +54,10 @@ fn counted(n: usize, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use echo_core::model::detector_output::{Baseline, DetectorOutput, Incident};
+
     use crate::find_outlier_nodes::FindOutlierNodes;
-    use crate::fixture::{context, empty};
+    use crate::fixture::{context, culprit, empty};
     use crate::tool::Tool;
 
     #[tokio::test]
@@ -61,6 +68,29 @@ mod tests {
             FindOutlierNodes::headline(&found).unwrap(),
             "1 culprit, 1 condition; most severe: rank 2 on node-1 of prod, slowdown 11.0 %, confidence 90 %"
         );
+    }
+
+    #[tokio::test]
+    async fn without_a_healthy_past_the_slowdown_is_at_least_that() {
+        let context = context().await;
+        let without_past = Incident {
+            baseline: Baseline::None { period_ms: 111.0 },
+            ..culprit()
+        };
+        let output = DetectorOutput {
+            incidents: vec![without_past],
+            ..DetectorOutput::default()
+        };
+        context.store.store_verdicts(output).await.unwrap();
+        let found = FindOutlierNodes::default().run(&context).await.unwrap();
+        let bounds = found.outliers.iter().map(|one| &one.lifecycle);
+        let bounds = bounds.chain(found.conditions.iter().map(|one| &one.lifecycle));
+        assert_eq!(
+            bounds.map(|one| one.lower_bound).collect::<Vec<_>>(),
+            [true, false]
+        );
+        let headline = FindOutlierNodes::headline(&found).unwrap();
+        assert!(headline.contains("slowdown at least 11.0 %"), "{headline}");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use echo_core::clock::ManualClock;
-use echo_core::ids::Rank;
+use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::detector_output::{
     Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
@@ -84,6 +84,28 @@ async fn host_evidence_explains_a_culprit() {
     let host = &answer.outliers[0].evidence[1];
     assert_eq!((host.own, host.peers), (Some(14.75), Some(5.0)));
     assert_eq!(host.signal, "fleet.host.preempted_ms");
+}
+
+#[tokio::test]
+async fn each_culprit_has_its_own_host_evidence() {
+    let context = context().await;
+    context.store.append(host_evidence()).await.unwrap();
+    let mut other = culprit();
+    other.id = IncidentId::new(0x18);
+    if let Finding::Culprit(culprit) = &mut other.finding {
+        culprit.rank = Rank::new(0);
+    }
+    store_incident(&context, other).await;
+    let answer = run_tool(&context, None, "now-5m", "now").await;
+    let evidence = answer.outliers.iter().map(|outlier| {
+        let own = outlier.evidence.get(1).and_then(|evidence| evidence.own);
+        (outlier.rank, own)
+    });
+    assert_eq!(
+        evidence.collect::<Vec<_>>(),
+        [(Some(2), Some(14.75)), (Some(0), None)],
+        "rank 0 is preempted as its peers are"
+    );
 }
 
 #[tokio::test]

@@ -8,6 +8,10 @@ use crate::time::AnswerWindow;
 
 /// Losses in the window, and the current loss per hour.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the answer"
+)]
 pub struct Cost {
     /// Requested cluster, or that of the requested job; null for all clusters.
     pub cluster: Option<String>,
@@ -23,14 +27,17 @@ pub struct Cost {
     /// Money lost to all incidents in the window. Totals of adjacent windows add up. Null when
     /// unknown: no events, no price, or several currencies.
     pub window_total: Option<f64>,
-    /// Current loss of money per hour, from the last `horizon_s` seconds before `as_of`. A rate: do
-    /// not sum it over time. Null when unknown: too few ranks report, no price, or several
-    /// currencies.
+    /// Current loss of money per hour of the open incidents: the loss of each since it began, in the
+    /// last `horizon_s` seconds before `as_of`, by that time. A job whose last event is older than a
+    /// minute adds nothing. A rate: do not sum it over time. Null when unknown: too few ranks report,
+    /// no price, or several currencies.
     pub run_rate_per_hour: Option<f64>,
+    /// True when `window_total`, `run_rate_per_hour` and the lost GPU-hours are lower bounds, as are
+    /// those of contributors with `lower_bound`.
+    pub lower_bound: bool,
     /// Span from which the run rate is computed, seconds; null without events.
     pub horizon_s: Option<f64>,
-    /// True when `as_of` is so long before the end of the window that the run rate does not
-    /// describe it.
+    /// True when `as_of` is so long before the end of the window that nothing is known about its end.
     pub stale: bool,
     /// GPU-hours lost to all incidents in the window because jobs were slower (job delay),
     /// including those of the culprits.
@@ -193,6 +200,9 @@ pub struct Contributor {
     pub cohort: Option<String>,
     /// `history`: the healthy iteration time was measured. `none`: it is an estimate.
     pub baseline: Option<&'static str>,
+    /// True when the loss is a lower bound: of a culprit without a measured healthy iteration time, only
+    /// what its peers waited for it is known.
+    pub lower_bound: bool,
     /// Reason, in one sentence.
     pub reason: Option<String>,
     /// Lost GPU time and its cost.
@@ -201,7 +211,8 @@ pub struct Contributor {
     /// Confidence, 0 to 1; null when the incident is no longer stored.
     pub confidence: Option<f64>,
     /// Current loss of money per hour; null without a price, when the incident is not open at the
-    /// end of the window, or when the run rate of the answer is unknown or stale.
+    /// end of the window, when its job no longer reports, or when the run rate of the answer is unknown
+    /// or stale.
     pub run_rate_per_hour: Option<f64>,
     /// Money that would have been saved had this culprit alone been healthy; null without a culprit
     /// or a price. `cost` is the share of this incident, which adds up with those of the others;

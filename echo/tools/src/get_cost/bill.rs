@@ -8,11 +8,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use echo_analysis::cost::{Loss, losses};
-use echo_core::model::detector_output::LostTime;
+use echo_core::ids::IncidentId;
+use echo_core::model::detector_output::{Incident, LostTime};
 use echo_core::units::{GpuTime, Nanos, Window};
 use rust_decimal::Decimal;
 
 use super::answer::Amount;
+use crate::lifecycle::is_lower_bound;
 use crate::rates::{Currency, Gpu, MONEY_PLACES, Rate, Rates};
 
 /// Lost time with its price.
@@ -63,6 +65,15 @@ impl<'a> Bill<'a> {
     /// GPU time of all items.
     pub(super) fn time(&self) -> GpuTime {
         self.items.iter().map(|item| item.loss.time).sum()
+    }
+
+    /// Returns true if the loss of an incident of the bill is a lower bound.
+    pub(super) fn has_lower_bound(&self, incidents: &BTreeMap<IncidentId, Incident>) -> bool {
+        let mut items = self.items.iter();
+        items.any(|item| {
+            let incident = incidents.get(&item.loss.incident);
+            incident.is_some_and(is_lower_bound)
+        })
     }
 
     /// Sums by currency; the key `None` holds the GPU time without a price.

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use echo_analysis::hours;
 use echo_core::ids::{ClusterId, IncidentId};
 use echo_core::model::cost::ReportSpan;
-use echo_core::model::detector_output::LostTime;
+use echo_core::model::detector_output::{Incident, LostTime};
 use echo_core::units::{GpuTime, Window};
 use echo_store::Coverage;
 
 use super::bill::{Bill, LineItem, Sum, money};
 use super::losses::latest_losses;
 use super::run_rate::{RunRate, RunRateHorizon};
-use crate::quality::{DataQuality, JobKey, Presence};
+use crate::quality::{DataQuality, Presence};
 use crate::rates::{Currency, RateClass};
 use crate::{ToolContext, ToolError};
 
@@ -29,13 +29,15 @@ pub struct ClusterLoss {
     pub allocated: GpuTime,
     /// GPU time lost, with a price and without.
     pub lost: GpuTime,
+    /// True if the loss of an incident, and so the sums, are lower bounds.
+    pub is_lower_bound: bool,
     /// Cost of the lost GPU time.
     pub money: Money,
     /// Loss per hour at the end of the window; `None` when too few ranks report, or none recently.
     pub per_hour: Option<HourlyLoss>,
 }
 
-/// Loss per hour if the last minutes continue.
+/// Loss per hour if the open incidents continue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HourlyLoss {
     /// GPU-hours, with a price and without.
@@ -59,13 +61,11 @@ pub async fn losses_by_cluster(
         cluster.0.push(row);
     }
     let (rows, incidents) = latest_losses(context, None, window).await?;
-    let jobs = incidents.iter().map(|(id, one)| (*id, super::job(one)));
-    let jobs: BTreeMap<IncidentId, JobKey> = jobs.collect();
     for row in rows {
         clusters.entry(row.cluster.clone()).or_default().1.push(row);
     }
     let losses = clusters.into_iter().map(|(name, (seen, lost))| {
-        let loss = ClusterLoss::new(context, window, seen, (&lost, &jobs));
+        let loss = ClusterLoss::new(context, window, seen, (&lost, &incidents));
         (name, loss)
     });
     Ok(losses.collect())
@@ -76,19 +76,20 @@ impl ClusterLoss {
         context: &ToolContext,
         window: Window,
         rows: Vec<Coverage>,
-        (lost, jobs): (&[LostTime], &BTreeMap<IncidentId, JobKey>),
+        (lost, incidents): (&[LostTime], &BTreeMap<IncidentId, Incident>),
     ) -> Self {
         let seen = rows.iter().map(ReportSpan::from);
         let allocated = hours::allocated(window, &seen.collect::<Vec<_>>());
         let presence = Presence::from_rows(rows);
         let bill = Bill::new(lost, window, &context.rates);
-        let horizon = RunRateHorizon::from_presence(&presence, window, &context.limits);
+        let at = window.to().min(context.clock.now());
+        let horizon = RunRateHorizon::from_presence(&presence, window, at, &context.limits);
         let horizon = horizon.filter(|horizon| !horizon.is_stale(context, window));
-        let run_rate = horizon
-            .and_then(|horizon| horizon.run_rate(context, lost, |id| jobs.get(&id).cloned()));
+        let run_rate = horizon.and_then(|horizon| horizon.run_rate(context, lost, incidents));
         Self {
             allocated,
             lost: bill.time(),
+            is_lower_bound: bill.has_lower_bound(incidents),
             money: priced(bill.sum_by(class)),
             per_hour: run_rate.as_ref().map(HourlyLoss::from_run_rate),
             quality: presence.quality(context, window),

@@ -8,7 +8,7 @@ use echo_core::model::detector_output::{Finding, Incident, IncidentState};
 use super::answer::{Amount, Contributor};
 use super::bill::{Bill, LineItem, Sum, amount, largest_first, money};
 use super::run_rate::RunRate;
-use crate::lifecycle::state_name;
+use crate::lifecycle::{is_lower_bound, state_name};
 use crate::outlier::{culprit, hang};
 use crate::quality::Presence;
 
@@ -36,11 +36,14 @@ pub(super) fn contributors(bills: &IncidentBills<'_>) -> Vec<Contributor> {
             |sums: &BTreeMap<_, Sum>| money(sums.get(&group).copied().unwrap_or_default().cost);
         let ((id, cluster), currency) = &group;
         let incident = bills.incidents.get(id);
-        let is_open = incident.is_some_and(|one| one.state == IncidentState::Open);
+        let is_lost_now = incident.is_some_and(|one| {
+            let reports = bills.per_hour.is_some_and(|rate| rate.has_job_of(one));
+            one.state == IncidentState::Open && reports
+        });
         let price_per_hour = per_hour.as_ref().map(cost);
         Contributor {
             cluster: cluster.to_string(),
-            run_rate_per_hour: price_per_hour.filter(|_| is_open && currency.is_some()),
+            run_rate_per_hour: price_per_hour.filter(|_| is_lost_now && currency.is_some()),
             if_fixed: incident
                 .and_then(culprit)
                 .and(*currency)
@@ -67,6 +70,7 @@ fn contributor(
         rank,
         cohort: incident.map(|incident| incident.cohort.as_ref().to_owned()),
         baseline: incident.map(|incident| incident.baseline.name()),
+        lower_bound: incident.is_some_and(is_lower_bound),
         reason: incident.map(|incident| incident.reason.clone()),
         confidence: incident.map(|incident| incident.confidence),
         run_rate_per_hour: None,

@@ -5,19 +5,19 @@ use super::answer::Cost;
 /// Describes costs: the total, the loss per hour, and the largest contributor.
 pub(super) fn headline(answer: &Cost) -> String {
     let currency = answer.currency.as_deref().unwrap_or_default();
+    let at_least = if answer.lower_bound { "at least " } else { "" };
     let money = |amount: Option<f64>| {
         amount.map_or_else(
             || "an unknown amount".to_owned(),
-            |amount| format!("{amount} {currency}"),
+            |amount| format!("{at_least}{amount} {currency}"),
         )
     };
-    let now = if answer.stale {
-        " at the last event"
-    } else {
-        " now"
+    let now = match &answer.as_of {
+        Some(as_of) if answer.stale => format!("; no event since {as_of}"),
+        _ => String::new(),
     };
     let sums = format!(
-        "{} lost in the window, {} per hour{now}",
+        "{} lost in the window, {} per hour now{now}",
         money(answer.window_total),
         money(answer.run_rate_per_hour)
     );
@@ -39,7 +39,9 @@ pub(super) fn headline(answer: &Cost) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture::context;
+    use echo_core::model::detector_output::{Baseline, DetectorOutput, Incident};
+
+    use crate::fixture::{context, culprit};
     use crate::get_cost::GetCost;
     use crate::tool::Tool;
 
@@ -50,5 +52,28 @@ mod tests {
             GetCost::headline(&cost).unwrap(),
             "0.130889 USD lost in the window, 1.52 USD per hour now; largest: rank 2 on node-1 of prod"
         );
+    }
+
+    #[tokio::test]
+    async fn a_sum_with_a_lower_bound_is_at_least_that() {
+        let context = context().await;
+        let without_past = Incident {
+            baseline: Baseline::None { period_ms: 111.0 },
+            ..culprit()
+        };
+        let output = DetectorOutput {
+            incidents: vec![without_past],
+            ..DetectorOutput::default()
+        };
+        context.store.store_verdicts(output).await.unwrap();
+        let cost = GetCost::default().run(&context).await.unwrap();
+        assert_eq!(
+            (cost.lower_bound, cost.contributors[0].lower_bound),
+            (true, true)
+        );
+        assert!(!cost.contributors[1].lower_bound);
+        let headline = GetCost::headline(&cost).unwrap();
+        let sums = "at least 0.130889 USD lost in the window, at least 1.52 USD per hour now; ";
+        assert!(headline.starts_with(sums), "{headline}");
     }
 }

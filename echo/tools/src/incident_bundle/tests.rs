@@ -5,9 +5,10 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use echo_core::ids::Rank;
+use echo_core::ids::{IncidentId, Rank};
+use echo_core::model::detector_output::DetectorOutput;
 
-use super::{IncidentBundle, others, window};
+use super::{IncidentBundle, find_incident, others, window};
 use crate::fixture::{captured_file, context, culprit, process_reports};
 use crate::quality::Presence;
 use crate::registry::Registry;
@@ -113,4 +114,20 @@ async fn an_unknown_incident_is_an_error() {
     let bundle = bundle("00000000000000ff");
     let found = bundle.archive(&registry, &context).await;
     assert!(matches!(found, Err(ToolError::UnknownIncident { .. })));
+}
+
+#[tokio::test]
+async fn the_cluster_of_an_incident_is_found_by_its_id() {
+    let (context, registry) = (context().await, Registry::standard());
+    let mut other = culprit();
+    other.cluster = "other".parse().unwrap();
+    other.id = IncidentId::new(0x18);
+    let id = other.id.to_string();
+    let output = DetectorOutput {
+        incidents: vec![other.clone()],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    let found = find_incident(&registry, &context, None, &id).await.unwrap();
+    assert_eq!(found.unwrap().cluster, other.cluster);
 }

@@ -234,6 +234,35 @@ async fn the_window_is_restricted_to_its_events_and_has_the_iteration_time_of_ea
 }
 
 #[tokio::test]
+async fn steps_are_not_shorter_than_the_reports_of_the_ranks() {
+    for (interval, longest) in [(5, 5.1), (10, 15.1), (60, 80.0)] {
+        let reported = (0..=10).flat_map(|number| {
+            let second = 5 + number * interval;
+            (0..4).flat_map(move |rank| iterations(&origin(rank), second, 1.0))
+        });
+        let map = map(&context(reported.collect()).await, &[]).await;
+        // The last step may be cut short before its report.
+        let of_rank = &map.ranks.first().unwrap().lags_ms;
+        let (_, whole) = of_rank.split_last().unwrap();
+        assert!(whole.len() > 4, "{interval} s: {of_rank:?}");
+        assert!(
+            whole.iter().all(Option::is_some),
+            "{interval} s: {of_rank:?}"
+        );
+        assert!(map.bucket_s <= longest, "{interval} s: {}", map.bucket_s);
+    }
+}
+
+#[tokio::test]
+async fn a_pause_of_all_ranks_does_not_make_steps_longer() {
+    let seconds = (0..10).chain(100..110).map(|number| 5 + number * 5);
+    let reported = seconds
+        .flat_map(|second| (0..4).flat_map(move |rank| iterations(&origin(rank), second, 1.0)));
+    let map = map(&context(reported.collect()).await, &[]).await;
+    assert!(map.bucket_s < 12.0, "{}", map.bucket_s);
+}
+
+#[tokio::test]
 async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
     let context = context(iterations(&origin(0), 5, 6.0)).await;
     let second = scope(&context, ("prod", 1)).await.unwrap();

@@ -30,7 +30,13 @@ const SPAN_OPACITY: f64 = 0.14;
 
 type Area<'a, DB> = DrawingArea<DB, Shift>;
 type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<Axis, Axis>>;
-type DrawResult<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+type DrawResult<DB, T = ()> = Result<T, DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+
+/// Space between two entries of the legend, pixels.
+const ENTRY_GAP: i32 = 12;
+
+/// Widest text of a viewer's font, as percentage of its width in the compiled-in one.
+const WIDEST_FONT: u32 = 120;
 
 /// Integer scale factor of a drawing.
 #[derive(Debug, Clone, Copy)]
@@ -55,12 +61,21 @@ impl Scale {
     }
 }
 
-/// Draws the figure.
+/// Pixels that the axes enclose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Inside {
+    /// From the left to the right.
+    pub(super) x: Range<i32>,
+    /// From the top to the bottom.
+    pub(super) y: Range<i32>,
+}
+
+/// Draws the figure. Returns where its axes are.
 pub(super) fn draw<DB: DrawingBackend>(
     figure: &Figure,
     root: &DrawingArea<DB, Shift>,
     scale: Scale,
-) -> DrawResult<DB> {
+) -> DrawResult<DB, Inside> {
     root.fill(&BACKGROUND)?;
     let (head, body) = root.split_vertically(scale.px(58));
     head.draw(&Text::new(
@@ -80,10 +95,11 @@ pub(super) fn draw<DB: DrawingBackend>(
     axes(figure, &mut chart, scale)?;
     band(figure, &mut chart)?;
     line(figure, &mut chart, scale)?;
-    match &figure.message {
-        Some(message) => draw_message(message, &body, scale),
-        None => Ok(()),
+    let (x, y) = chart.plotting_area().get_pixel_range();
+    if let Some(message) = &figure.message {
+        draw_message(message, &body, scale)?;
     }
+    Ok(Inside { x, y })
 }
 
 impl Ranged for Axis {
@@ -155,7 +171,8 @@ fn legend<DB: DrawingBackend>(
         let place = style.pos(Pos::new(HPos::Left, VPos::Center));
         head.draw(&Text::new(text.to_owned(), (left, middle), place))?;
         let (width, _) = head.estimate_text_size(text, &style)?;
-        left += i32::try_from(width).unwrap_or(0) + scale.at(22);
+        // Viewers of an SVG may have a wider font.
+        left += i32::try_from(width * WIDEST_FONT / 100).unwrap_or(0) + scale.at(ENTRY_GAP);
     }
     Ok(())
 }

@@ -20,10 +20,21 @@ pub struct Figure {
     pub line: Series,
     /// Marked spans of time.
     pub spans: Vec<(f64, f64)>,
+    /// Texts that an SVG shows where a reader points, in the order of time.
+    pub tooltips: Vec<Tooltip>,
     /// Legend.
     pub legend: Legend,
     /// Message shown in place of the line when there is none.
     pub message: Option<String>,
+}
+
+/// Text about an instant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tooltip {
+    /// Position on the time axis.
+    pub at: f64,
+    /// Text, such as the time and the value.
+    pub text: String,
 }
 
 /// Segments of points; the values between two segments are unknown.

@@ -1,6 +1,5 @@
-use super::figure::{Axis, Figure, Legend, SIZE};
-use super::{Format, ticks};
-use super::{Picture, render};
+use super::figure::{Axis, Figure, Legend, SIZE, Tooltip};
+use super::{Format, MAX_TOOLTIPS, Picture, render, ticks};
 
 fn figure(values: &[f64]) -> Figure {
     let line: Vec<(f64, f64)> = (0..).map(f64::from).zip(values.iter().copied()).collect();
@@ -17,6 +16,7 @@ fn figure(values: &[f64]) -> Figure {
         band: vec![line.iter().map(|(at, _)| (*at, 0.5)).collect()],
         line: vec![line],
         spans: vec![(3.0, 8.0)],
+        tooltips: Vec::new(),
         legend: Legend {
             line: "rank 2".to_owned(),
             band: "peers",
@@ -67,6 +67,96 @@ fn an_svg_has_a_title_and_a_description_for_screen_readers() {
     let metadata = "<title>Lag of rank 2 on node-1</title>\n<desc>It comes 8 ms late.</desc>";
     assert!(drawn.contains(metadata), "{drawn}");
     assert!(drawn.ends_with("</svg>\n"));
+}
+
+fn svg(figure: &Figure) -> String {
+    String::from_utf8(render(figure, Format::Svg).unwrap().bytes).unwrap()
+}
+
+#[test]
+fn an_svg_shows_the_tooltip_nearest_to_where_a_reader_points() {
+    let mut hovered = figure(&[0.0, 8.0]);
+    let tooltip = |at: f64, text: &str| Tooltip {
+        at,
+        text: text.to_owned(),
+    };
+    hovered.tooltips = vec![tooltip(0.0, "0 ms"), tooltip(5.0, "<8> & \u{1}ms")];
+    let drawn = svg(&hovered);
+    let columns: Vec<&str> = drawn.split("pointer-events=\"all\">").skip(1).collect();
+    assert!(
+        columns[0].starts_with("<title>0 ms</title></rect>"),
+        "{drawn}"
+    );
+    assert!(columns[1].starts_with("<title>&lt;8&gt; &amp; ms</title></rect>"));
+    let number = |column: &str, name: &str| -> i32 {
+        let (_, value) = column.rsplit_once(&format!(" {name}=\"")).unwrap();
+        value.split('"').next().unwrap().parse().unwrap()
+    };
+    let before: Vec<&str> = drawn.split("pointer-events=\"all\">").take(2).collect();
+    let [(x, width), (next, rest)] =
+        [before[0], before[1]].map(|column| (number(column, "x"), number(column, "width")));
+    // The instants are at 0 and 5 of 10: the border is at a quarter of the axis.
+    assert_eq!(x + width, next);
+    assert!((width * 3 - rest).abs() < 4, "{width} {rest}");
+}
+
+#[test]
+fn the_tooltips_of_an_svg_are_limited() {
+    let mut hovered = figure(&[0.0, 8.0]);
+    let tooltips = (0..5_000).map(|number| Tooltip {
+        at: f64::from(number) / 500.0,
+        text: String::new(),
+    });
+    hovered.tooltips = tooltips.collect();
+    let n = svg(&hovered).matches("pointer-events").count();
+    assert!(n > MAX_TOOLTIPS / 2 && n <= MAX_TOOLTIPS, "{n}");
+}
+
+#[test]
+fn the_legend_names_what_is_drawn_and_has_room_for_wider_fonts() {
+    let mut full = figure(&[0.0, 8.0]);
+    full.legend = Legend {
+        line: "lag of rank 10239 behind the median of its peers".to_owned(),
+        band: "peers: \u{b1} 3 robust standard deviations",
+        spans: "incident open",
+    };
+    let drawn = svg(&full);
+    // Entries are at one height: their swatches, and their texts at 44 pixels.
+    let texts: Vec<(f64, &str)> = drawn
+        .split("<text x=\"")
+        .filter(|text| text.contains(" y=\"44\" "))
+        .map(|text| {
+            let (x, rest) = text.split_once('"').unwrap();
+            let words = rest
+                .split_once(">\n")
+                .unwrap()
+                .1
+                .split_once('\n')
+                .unwrap()
+                .0;
+            (x.parse().unwrap(), words)
+        })
+        .collect();
+    let words: Vec<&str> = texts.iter().map(|(_, words)| *words).collect();
+    assert_eq!(
+        words,
+        [
+            full.legend.line.as_str(),
+            full.legend.band,
+            full.legend.spans
+        ]
+    );
+    // In DejaVu Sans, a wide font, a letter takes 7.6 pixels on average.
+    let ends = texts.iter().map(|(x, words)| {
+        let n = u32::try_from(words.chars().count()).unwrap();
+        x + f64::from(n) * 7.6
+    });
+    let next = texts.iter().skip(1).map(|(x, _)| x - 28.0);
+    for (end, next) in ends.zip(next.chain([f64::from(SIZE.0)])) {
+        assert!(end <= next, "{texts:?}");
+    }
+    full.spans.clear();
+    assert!(!svg(&full).contains("incident open"), "nothing is marked");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::http::openapi::{in_json, responses};
 use crate::http::{SQL_ENDPOINT, TOOLS_ENDPOINT};
 
+mod clusters;
 mod cost;
 mod incident_bundle;
 mod rank_trace;
@@ -62,7 +63,11 @@ pub(super) fn paths() -> Map<String, Value> {
     paths.insert("/metrics".to_owned(), metrics());
     paths.insert("/api/v1/threshold".to_owned(), threshold());
     paths.extend(cost::paths());
-    paths.extend([rank_trace::path(), incident_bundle::path()]);
+    paths.extend([
+        clusters::path(),
+        rank_trace::path(),
+        incident_bundle::path(),
+    ]);
     paths
 }
 

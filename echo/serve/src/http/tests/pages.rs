@@ -20,9 +20,13 @@ use crate::http::metrics::Metrics;
 use crate::middleware::Middleware;
 use crate::tool_context::{OtlpEndpoint, ToolContexts};
 
+mod costs;
 mod incidents;
+mod late;
+mod overview;
 mod processes;
 mod sessions;
+mod views;
 
 /// `Accept` header of browsers.
 const BROWSER: &str = "accept: text/html,application/xhtml+xml,*/*;q=0.8";
@@ -262,7 +266,10 @@ async fn names_in_pages_are_escaped() {
     let Page(status, _, page) = get_json(&echo, &format!("{path}?window=15m")).await;
     assert_eq!(status, 200, "{page}");
     let Page(_, _, unknown) = get_json(&echo, "/clusters/%3Cscript%3E").await;
-    for page in [&front, &page, &unknown] {
+    let Page(_, _, searched) = get_json(&echo, "/?q=%3Cscript%3E&open=search").await;
+    let Page(status, _, rank) = get_json(&echo, &format!("{path}/ranks/2?window=15m")).await;
+    assert_eq!(status, 200, "{rank}");
+    for page in [&front, &page, &unknown, &searched, &rank] {
         assert!(page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains("<script"), "{page}");
     }
@@ -272,7 +279,12 @@ async fn names_in_pages_are_escaped() {
 async fn pages_forbid_loading_scripts_and_framing() {
     let (echo, _door) = guarded(&[TENANT]).await;
     let open = service(fixture::context().await);
-    for (echo, path) in [(&echo, "/login"), (&open, "/"), (&open, "/nowhere")] {
+    for (echo, path) in [
+        (&echo, "/login"),
+        (&open, "/"),
+        (&open, "/nowhere"),
+        (&open, "/clusters/prod/ranks/2"),
+    ] {
         let Page(_, headers, page) = get_json(echo, path).await;
         let policy = headers["content-security-policy"].to_str().unwrap();
         assert!(

@@ -154,5 +154,5 @@ async fn every_documented_operation_is_served() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 2 * Registry::standard().tools().len() + 15);
+    assert_eq!(seen, 2 * Registry::standard().tools().len() + 16);
 }

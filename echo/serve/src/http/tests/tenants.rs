@@ -182,6 +182,7 @@ fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
     for path in [
         "/api/v1/tools/list",
         "/api/v1/openapi.json",
+        "/api/v1/clusters",
         "/api/v1/sql",
         "/api/v1/health",
         "/api/v1/threshold?cluster_id=hidden-fleet",
@@ -203,16 +204,16 @@ fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
         "/login",
         "/clusters/prod",
         "/clusters/prod?window=all",
+        "/?q=llama&sort=cost&open=search",
+        "/clusters/prod/incidents/0000000000000017",
+        "/clusters/hidden-fleet/incidents/0000000000000001",
         "/clusters/hidden-fleet",
         "/clusters/nowhere",
     ] {
         all.push(("GET", path.to_owned(), Value::Null));
     }
-    all.push((
-        "POST",
-        "/api/v1/sql".to_owned(),
-        json!({ "sql": "FROM verdicts" }),
-    ));
+    let sql = json!({ "sql": "FROM verdicts" });
+    all.push(("POST", "/api/v1/sql".to_owned(), sql));
     all
 }
 
@@ -313,6 +314,57 @@ async fn a_token_for_several_clusters_must_name_one() {
         send(&echo, &site.tokens[0], ("POST", path, input)).await.0,
         200
     );
+}
+
+#[tokio::test]
+async fn every_token_that_may_query_lists_its_clusters() {
+    let costs = "id: costs, query: { clusters: [\"hidden-*\"], tools: [\"fleet.cluster.get_*\"] }";
+    let site = Site::with_tokens(&[TENANT, OWNER, costs]);
+    let feeds = (feeds(), Metrics::default());
+    let context = two_clusters().await;
+    let echo = router(Registry::standard(), context, feeds, &site.middleware);
+    let of = async |token: &str| {
+        let request = ("GET", "/api/v1/clusters", Value::Null);
+        let (status, answer) = send(&echo, token, request).await;
+        assert_eq!(status, 200, "{answer}");
+        let body: Value = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
+        body["clusters"].as_array().unwrap().clone()
+    };
+    let names = |rows: &[Value]| -> Value {
+        let names = rows.iter().map(|row| row["cluster"].clone());
+        names.collect()
+    };
+    let (tenant, costs) = (of(&site.tokens[0]).await, of(&site.tokens[2]).await);
+    assert_eq!(names(&tenant), json!(["prod"]));
+    let counts = ["n_nodes", "n_jobs", "n_gpus", "n_open"].map(|name| tenant[0][name].clone());
+    assert_eq!(json!(counts), json!([2, 1, 4, 1]), "{tenant:?}");
+    assert_eq!(tenant[0]["open_since"], "2026-06-01T00:04:50.000Z");
+    assert_eq!(
+        names(&of(&site.tokens[1]).await),
+        json!(["hidden-fleet", "prod"])
+    );
+    // Incidents are of a tool that this token may not use.
+    assert_eq!(names(&costs), json!(["hidden-fleet"]));
+    assert_eq!(
+        (&costs[0]["n_open"], &costs[0]["n_gpus"]),
+        (&Value::Null, &json!(4))
+    );
+}
+
+#[tokio::test]
+async fn the_cluster_of_an_incident_is_found_among_those_of_the_token() {
+    let (echo, site) = echo().await;
+    for (incident, of_tenant, of_owner) in [
+        ("0000000000000017", 200, 200),
+        ("00000000deadbeef", 404, 200),
+        ("00000000000000ff", 404, 404),
+    ] {
+        let path = format!("/api/v1/incident.tar.gz?incident={incident}");
+        for (token, expected) in site.tokens.iter().zip([of_tenant, of_owner]) {
+            let (status, answer) = send(&echo, token, ("GET", &path, Value::Null)).await;
+            assert_eq!(status, expected, "{incident}: {answer}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use echo_tools::ToolError;
 use echo_tools::get_cost::answer::{Amount, Cost, JobCost, RateClassCost};
 use maud::{Markup, html};
 
+use crate::pages::answer::{Answer, late};
 use crate::pages::bars::bar;
 use crate::pages::client::ToolClient;
 use crate::pages::format;
@@ -34,6 +35,10 @@ impl Days {
             };
             days.push((from.to_string(), cost));
         }
+        // Nothing is known about the days before the first event.
+        while days.len() > 1 && days.last().is_some_and(|(_, cost)| cost.as_of.is_none()) {
+            days.pop();
+        }
         Ok(Self(days))
     }
 
@@ -44,21 +49,39 @@ impl Days {
 }
 
 /// Renders the section.
-pub(super) fn section(cost: &Cost, days: &Days) -> Markup {
+pub(super) fn section(cost: &Answer<Cost>, days: &Answer<Days>) -> Markup {
+    if matches!(cost, Answer::Hidden) {
+        return html! {};
+    }
     html! {
         section aria-labelledby="cost" {
             h2 id="cost" { "Cost" }
-            p {
-                "GPU time that ranks lost by waiting for others, priced: " b { (format::total(cost)) } " in the window."
-            }
-            (by_day(days))
-            @if !cost.by_job.is_empty() { (by_job(&cost.by_job)) }
-            @if !cost.by_rate_class.is_empty() { (by_rate_class(&cost.by_rate_class)) }
-            @if cost.unpriced_gpu_hours > 0.0 {
-                p.caveat {
-                    (format::gpu_hours(cost.unpriced_gpu_hours)) " have no price. Add one for their GPU model to the file given with "
-                    code { "--rates" } "."
+            @match cost.known() {
+                Some(cost) => {
+                    p {
+                        "GPU time that ranks lost by waiting for others, priced: " b { (format::total(cost)) } " in the window."
+                    }
                 }
+                None => { (late()) }
+            }
+            @match days.known() {
+                Some(days) => { (by_day(days)) }
+                None => { (late()) }
+            }
+            @if let Some(cost) = cost.known() { (parts(cost)) }
+        }
+    }
+}
+
+/// Renders the cost of the window by job and by rate class.
+fn parts(cost: &Cost) -> Markup {
+    html! {
+        @if !cost.by_job.is_empty() { (by_job(&cost.by_job)) }
+        @if !cost.by_rate_class.is_empty() { (by_rate_class(&cost.by_rate_class)) }
+        @if cost.unpriced_gpu_hours > 0.0 {
+            p.caveat {
+                (format::gpu_hours(cost.unpriced_gpu_hours)) " have no price. Add one for their GPU model to the file given with "
+                code { "--rates" } "."
             }
         }
     }

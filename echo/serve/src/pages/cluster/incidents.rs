@@ -5,7 +5,7 @@ use echo_tools::outlier::{Condition, Evidence, Lifecycle, Outlier};
 use maud::{Markup, html};
 
 use super::{Current, View, plot_path, rank_path, rank_query};
-use crate::pages::format::{self, Amounts, parse_instant};
+use crate::pages::format::{self, Amounts, parse_instant, shell_word};
 use crate::pages::open_incidents::{Hang, OpenIncident, is_recent, open_for_s, open_incidents};
 use crate::pages::overview::{badge, figure};
 use crate::pages::permalink::{permalink, trace_link, trace_path};
@@ -20,9 +20,9 @@ const MAX_LISTED: usize = 16;
 const MAX_PLOTS: usize = 3;
 
 /// Renders the open incidents, or the status if there are none.
-pub(super) fn current(view: &View<'_>, current: &Current) -> Markup {
-    let open = open_incidents(&current.outliers, &current.origins);
-    let mut status = ClusterStatus::new(&open, &current.outliers, view.now);
+pub(super) fn current(view: &View<'_>, current: &Current<'_>) -> Markup {
+    let open = open_incidents(current.outliers, current.origins);
+    let mut status = ClusterStatus::new(&open, current.outliers, view.now);
     let is_silent = current.outliers.data_quality.last_event_age_s.is_none();
     if is_silent && *view.window != WindowQuery::last_hour() {
         status.caveat = Some("no events in the last hour".to_owned());
@@ -35,8 +35,8 @@ pub(super) fn current(view: &View<'_>, current: &Current) -> Markup {
             } @else if let Some(caveat) = status.caveat.as_deref().filter(|caveat| !caveat.is_empty()) {
                 p.caveat { (format::capitalized(caveat)) }
             }
-            @for (index, one) in open.iter().enumerate() {
-                (card(view, current.cost.as_ref(), one, index < MAX_PLOTS))
+            @for (index, one) in open.iter().enumerate().filter(|(_, one)| !view.is_chosen(one.id())) {
+                (card(view, current.cost, one, index < MAX_PLOTS))
             }
             @if current.outliers.truncated { p.quiet { "More, less severe incidents are not listed." } }
         }
@@ -53,7 +53,7 @@ pub(super) fn card(
     let tone = Tone::from_incident(incident).name();
     let cost = cost_figures(cost, incident.id(), incident.lifecycle());
     html! {
-        article class={ "incident " (tone) } id={ "incident-" (incident.id()) } {
+        article class={ "incident " (tone) @if view.is_chosen(incident.id()) { " chosen" } } id={ "incident-" (incident.id()) } {
             h3 { (incident.headline()) }
             (duration(view, incident.lifecycle()))
             @match incident {
@@ -147,17 +147,18 @@ fn next(view: &View<'_>, incident: &OpenIncident<'_>) -> Markup {
     let rank = incident.rank().filter(|_| view.may_explain);
     let window = view.window.given();
     let window = window.filter(|_| *view.window != WindowQuery::last_hour());
-    let flags = window.map(|(name, value)| format!(" --{name} {value}"));
+    let flags = job.map(|job| ("job", job)).into_iter().chain(window);
+    let flags = flags.map(|(name, value)| format!(" --{name} {}", shell_word(value)));
     let flags = flags.collect::<Vec<_>>().concat();
     html! {
         @if let Some(rank) = rank {
-            p.next { "Next: " code { "fleet-echo explain --cluster " (view.cluster) " --rank " (rank) (flags) } }
+            p.next { "Next: " code { "fleet-echo explain --cluster " (shell_word(view.cluster)) " --rank " (rank) (flags) } }
         }
         p.links {
             @if let Some(rank) = rank { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
             @if let Some(rank) = rank.filter(|_| view.may_trace) { (trace_link(&trace_path(view.cluster, rank, &rank_query(view, job)))) }
-            (permalink(view.cluster, incident.id()))
-            a href={ (runbook::PATH) "#" (incident.runbook_heading()) } { "Runbook" }
+            (permalink(view.query, view.cluster, incident.id()))
+            a href={ (view.query.link(runbook::PATH, "")) "#" (incident.runbook_heading()) } { "Runbook" }
         }
     }
 }
@@ -262,6 +263,7 @@ pub(super) fn cost_of(cost: &Cost, id: &str) -> Option<Amounts> {
     let mut sum = None;
     for part in contributors(cost, id) {
         let sum = sum.get_or_insert_with(Amounts::default);
+        sum.add_bound(part.lower_bound);
         match (part.amount.cost, part.amount.currency.as_deref()) {
             (Some(amount), Some(currency)) => sum.add(Some(currency), amount),
             _ => sum.add(None, part.amount.lost_gpu_hours),
@@ -275,6 +277,7 @@ fn per_hour(cost: &Cost, id: &str) -> Option<Amounts> {
     for part in contributors(cost, id) {
         if let Some(amount) = part.run_rate_per_hour {
             let sum = sum.get_or_insert_with(Amounts::default);
+            sum.add_bound(part.lower_bound);
             sum.add(part.amount.currency.as_deref(), amount);
         }
     }

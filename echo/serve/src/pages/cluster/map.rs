@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use echo_core::units::Nanos;
-use echo_tools::ToolError;
 use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::lag_map::lags::RankLags;
 use echo_tools::lag_map::{LagMap, RankKey};
@@ -12,11 +11,14 @@ use echo_tools::outlier::Lifecycle;
 use maud::{Markup, html};
 
 use super::{Mark, Marks, View, rank_path};
+use crate::pages::answer::{Answer, late};
 use crate::pages::bars::{Line, Run, strip};
 use crate::pages::client::MapOfPart;
 use crate::pages::format;
 use crate::pages::open_incidents::is_hang;
+use crate::pages::overview::path;
 use crate::pages::sharing::Shared;
+use crate::pages::view_query::Fold;
 
 mod axis;
 mod scale;
@@ -35,6 +37,8 @@ pub(super) enum MapView {
     Empty,
     /// Being made for the next load of the page.
     Begun,
+    /// Not available in time.
+    Late,
     /// It could not be made, for example because there were too many queries.
     Unavailable(String),
 }
@@ -45,8 +49,13 @@ impl MapView {
         match self {
             Self::Begun => true,
             Self::Ranks(ranks) => ranks.is_earlier,
-            Self::Empty | Self::Unavailable(_) => false,
+            Self::Empty | Self::Late | Self::Unavailable(_) => false,
         }
+    }
+
+    /// Returns whether it was not available in time.
+    pub(super) const fn is_late(&self) -> bool {
+        matches!(self, Self::Late)
     }
 }
 
@@ -73,27 +82,23 @@ struct Row {
     began: Vec<Line>,
 }
 
-/// Prepares a map; `None` if it may not be seen. A map that times out does not fail the rest of the
-/// page.
+/// Prepares a map; `None` if it may not be seen.
 pub(super) fn from_lags(
-    map: Result<Option<Shared<MapOfPart>>, ToolError>,
+    map: Answer<Shared<MapOfPart>>,
     answer: Option<&Outliers>,
     marks: &Marks,
-) -> Result<Option<MapView>, ToolError> {
-    let map = match map {
-        Err(error @ (ToolError::Timeout { .. } | ToolError::Overloaded { .. })) => {
-            return Ok(Some(MapView::Unavailable(error.to_string())));
-        }
-        map => map?,
-    };
+) -> Option<MapView> {
     let (map, is_earlier) = match map {
-        Some(Shared::Current(map)) => (map, false),
-        Some(Shared::Earlier(map)) => (map, true),
-        Some(Shared::Begun) => return Ok(Some(MapView::Begun)),
-        Some(Shared::Failed(error)) => return Ok(Some(MapView::Unavailable(error.to_string()))),
-        None => return Ok(None),
+        Answer::Known(Shared::Current(map)) => (map, false),
+        Answer::Known(Shared::Earlier(map)) => (map, true),
+        Answer::Known(Shared::Begun) => return Some(MapView::Begun),
+        Answer::Known(Shared::Failed(error)) => {
+            return Some(MapView::Unavailable(error.to_string()));
+        }
+        Answer::Late => return Some(MapView::Late),
+        Answer::Hidden => return None,
     };
-    Ok(Some(lay_out(map.map.clone(), is_earlier, answer, marks)))
+    Some(lay_out(map.map.clone(), is_earlier, answer, marks))
 }
 
 fn lay_out(mut map: LagMap, is_earlier: bool, answer: Option<&Outliers>, marks: &Marks) -> MapView {
@@ -231,12 +236,14 @@ pub(super) fn section(view: &View<'_>, map_view: &MapView) -> Markup {
                 MapView::Empty => {
                     p { "Nothing to compare: no two ranks of one role reported waits in this window." }
                     @if view.window.window != "all" {
-                        p { a href="?window=all" { "Show all that is stored" } }
+                        @let all = view.query.stay(&path(view.cluster), "&window=all");
+                        p { a href=(all) { "Show all that is stored" } }
                     }
                 }
                 MapView::Begun => {
                     p.caveat { "It is being made, which takes some seconds for thousands of ranks: load the page again." }
                 }
+                MapView::Late => { (late()) }
                 MapView::Unavailable(why) => { p.caveat { "Not shown: " (why) } }
             }
         }
@@ -254,8 +261,8 @@ fn tables(view: &View<'_>, ranks: &Ranks) -> Markup {
             (table(view, ranks, &ranks.notable, "Ranks with their lag"))
         }
         @if !ranks.quiet.is_empty() {
-            details.quiet-ranks {
-                summary { (quiet(ranks)) }
+            p { (view.toggle(Fold::Ranks, &quiet(ranks))) }
+            @if view.query.is_open(Fold::Ranks) {
                 (table(view, ranks, &ranks.quiet, "Ranks without a notable lag"))
             }
         }
@@ -348,7 +355,7 @@ fn notes(map: &LagMap) -> Markup {
         p.quiet {
             (format::instant(&map.window.from)) " to " (format::instant(&map.window.to)) ". "
             "Each step is " (format::length(map.bucket_s)) "."
-            @if is_partial { " Only the first " (format::length(map.sampled_s)) " of each are sampled; a shorter window covers all." }
+            @if is_partial { " Only " (format::length(map.sampled_s)) " of each are sampled; a shorter window covers all." }
             @if map.n_omitted > 0 { " " (map.n_omitted) " ranks with smaller lags are omitted from the tables." }
         }
     }

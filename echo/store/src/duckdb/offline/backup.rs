@@ -66,7 +66,7 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     }
     drop(no_checkpoint);
     fold_log(&copied)?;
-    let schema_version = inspect(&copied, MIGRATIONS)?;
+    let schema_version = inspect(&copied, MIGRATIONS)?.version;
     let copied = contents(&copied)?;
     if let Some(expected) = expected.filter(|expected| *expected != copied) {
         return Err(StoreError::Unwritable {

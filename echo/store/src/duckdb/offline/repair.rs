@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use echo_core::clock::Clock;
 
 use crate::StoreError;
+use crate::duckdb::acknowledged;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::Contents;
 use crate::duckdb::migrations::MIGRATIONS;
@@ -51,17 +52,28 @@ pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
     }
     let files = set_aside(&moves)?;
     match contents(&locked) {
-        Ok(contents) => Ok(Repaired::SetAside {
-            files,
-            reason: reason.clone(),
-            contents,
-        }),
+        Ok(contents) => {
+            acknowledged::accept_loss(&locked.path, contents.last_event)?;
+            Ok(Repaired::SetAside {
+                files,
+                reason: reason.clone(),
+                contents,
+            })
+        }
         Err(still_broken) => {
             // The log was not the cause: restore all names.
             put_back(&moves)?;
             Err(still_broken)
         }
     }
+}
+
+/// Accepts that acknowledged events are missing from the database at `db`. Returns how many, and its contents.
+pub fn accept_loss(db: &Path, clock: &dyn Clock) -> Result<(u64, Contents), StoreError> {
+    let locked = LockedDatabase::lock(db, clock)?;
+    let contents = contents(&locked)?;
+    let missing = acknowledged::accept_loss(&locked.path, contents.last_event)?;
+    Ok((missing, contents))
 }
 
 /// Renames all files or none. Returns the new names, and their sizes in bytes.

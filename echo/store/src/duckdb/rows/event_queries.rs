@@ -104,9 +104,22 @@ pub(in crate::duckdb) fn tail(
 /// Kinds of host evidence that name tasks.
 const TASK_METRICS: [&str; 2] = [metric::PREEMPTED_BY, metric::GPU_SHARED_BY];
 
+/// Sums of host evidence of each of these queries, with its number as `asked`. Each part is in its own
+/// time, which the engine's zone maps use.
+pub(in crate::duckdb) fn host_evidence(queries: &[EvidenceQuery]) -> Query {
+    let parts = (0_u32..).zip(queries).map(|(number, query)| {
+        Query::new("SELECT")
+            .bind("?::UINTEGER AS asked, * FROM (", number)
+            .append(evidence_sums(query))
+            .then(")")
+    });
+    let all = parts.reduce(|all, part| all.then("UNION ALL").append(part));
+    all.unwrap_or_else(|| Query::new("SELECT 0::UINTEGER AS asked WHERE FALSE"))
+}
+
 /// Sums of host evidence by origin, metric and, where it has one, the attributes of its task, over
 /// the operations of the rank's own blocks in its most frequent role.
-pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
+fn evidence_sums(query: &EvidenceQuery) -> Query {
     let rows = "FROM event_rows JOIN series ON series.id = event_rows.series";
     let own =
         Query::new("WITH own AS (SELECT role, min(seq_first) AS first, max(seq_last) AS last")

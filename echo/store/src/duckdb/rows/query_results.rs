@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt64Array};
+use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt32Array, UInt64Array};
 use arrow::record_batch::RecordBatch;
 use echo_core::ids::{CommId, IdError};
 use echo_core::model::event::{
@@ -81,11 +81,12 @@ impl<'d> EventReader<'d> {
         })
     }
 
-    /// Sums of host evidence in a batch of rows.
+    /// Sums of host evidence in a batch of rows, each with the number of its query.
     pub(in crate::duckdb) fn evidence(
         &mut self,
         batch: &RecordBatch,
-    ) -> EngineResult<Vec<EvidenceSum>> {
+    ) -> EngineResult<Vec<(u32, EvidenceSum)>> {
+        let asked: &UInt32Array = column(batch, "asked")?;
         let origin: &UInt64Array = column(batch, "origin")?;
         let metric: &StringArray = column(batch, "metric")?;
         let task_attrs: &StringArray = column(batch, "task_attrs")?;
@@ -94,13 +95,14 @@ impl<'d> EventReader<'d> {
         let sum = |row| {
             let rank = self.origin(origin.value(row))?.rank;
             let rank = rank.ok_or_else(|| malformed(Unexpected("rank")))?;
-            Ok(EvidenceSum {
+            let sum = EvidenceSum {
                 rank: rank.rank(),
                 metric: parsed("metric", metric.value(row))?,
                 task: maybe!(task_attrs, row).map(task),
                 sum: total.value(row),
                 iterations: iterations.value(row),
-            })
+            };
+            Ok((asked.value(row), sum))
         };
         (0..batch.num_rows()).map(sum).collect()
     }

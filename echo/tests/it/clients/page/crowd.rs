@@ -166,7 +166,7 @@ async fn a_browser_shows_the_most_important_of_ten_thousand_ranks() {
     filled(&db).await;
     // A debug build computes the map slowly.
     let echo = Echo::serve_with(&db, &["--query-deadline", "60s"]);
-    let page = format!("http://{}/clusters/crowd?window=all", echo.http);
+    let page = format!("http://{}/clusters/crowd?window=all&open=ranks", echo.http);
     // The first viewer sees the page without the map, which is being made.
     wait_for("the map", || {
         let page = ureq::get(&page).call().unwrap().body_mut().read_to_string();

@@ -1,8 +1,11 @@
+mod properties;
+
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, RankInJob};
-use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, Incident, IncidentState, LostTime};
 use echo_core::model::event::{BatchKey, EventBatch, Origin};
 use echo_core::units::Window;
 
@@ -160,4 +163,156 @@ async fn what_a_job_loses_of_which_few_ranks_report_is_unknown_and_so_is_the_sum
     let lost = all_lost(500..600);
     context.store.store_verdicts(lost).await.unwrap();
     assert_eq!(cost(&context).await.lost_gpu_hours_per_hour, None);
+}
+
+/// Ten minutes of the job with an incident that lost these rows.
+async fn context_with(incident: Incident, rows: Vec<LostTime>) -> ToolContext {
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let output = DetectorOutput {
+        lost: rows,
+        incidents: vec![incident],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    context
+}
+
+/// The rank is late from this second on, and this is known up to another one.
+fn late(first: i64, last: i64) -> Incident {
+    Incident {
+        first_seen: at(first),
+        last_seen: at(last),
+        ..culprit()
+    }
+}
+
+/// A tenth of the time of four GPUs, lost in these seconds.
+fn tenth(incident: &Incident, seconds: Range<i64>) -> impl Iterator<Item = LostTime> {
+    seconds.step_by(5).map(|second| LostTime {
+        n_ranks: 4,
+        lost_gpu_ms: 2_000.0,
+        ..lost(incident, "node-0", Some("NVIDIA H200"), second)
+    })
+}
+
+#[tokio::test]
+async fn what_an_incident_loses_per_hour_does_not_depend_on_how_long_it_is_open() {
+    for first in [575, 545, 500, 300, 100] {
+        // The latest evaluation is some seconds old.
+        let incident = late(first, 590);
+        let rows: Vec<_> = tenth(&incident, first..590).collect();
+        let context = context_with(incident, rows).await;
+        let answer = cost(&context).await;
+        let why = format!("since {first}");
+        assert_near(answer.lost_gpu_hours_per_hour, OF_LLAMA, &why);
+        assert_near(
+            answer.contributors[0].run_rate_per_hour,
+            OF_LLAMA * 3.8,
+            &why,
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_hang_costs_all_of_its_gpus_from_the_beginning() {
+    let hang = late(560, 600);
+    let whole = LostTime {
+        interval: Window::new(at(560), at(600)).unwrap(),
+        lost_gpu_ms: 160_000.0,
+        ..lost(&hang, "node-0", Some("NVIDIA H200"), 560)
+    };
+    let context = context_with(hang, vec![whole]).await;
+    assert_near(cost(&context).await.lost_gpu_hours_per_hour, 4.0, "hang");
+}
+
+#[tokio::test]
+async fn what_a_fault_that_comes_and_goes_loses_per_hour_is_its_mean() {
+    let incident = late(200, 565);
+    let bursts = (200..590).step_by(30);
+    let rows: Vec<_> = bursts
+        .flat_map(|begin| tenth(&incident, begin..begin + 5))
+        .collect();
+    let context = context_with(incident, rows).await;
+    let rate = cost(&context).await.lost_gpu_hours_per_hour.unwrap();
+    assert!((rate / (OF_LLAMA / 6.0) - 1.0).abs() < 0.1, "{rate}");
+}
+
+#[tokio::test]
+async fn an_incident_that_has_ended_loses_nothing_per_hour() {
+    let ended = Incident {
+        state: IncidentState::Cleared,
+        cleared_at: Some(at(550)),
+        ..late(400, 549)
+    };
+    let rows: Vec<_> = tenth(&ended, 400..550).collect();
+    let context = context_with(ended, rows).await;
+    let answer = cost(&context).await;
+    assert!(answer.lost_gpu_hours > 0.0);
+    assert_eq!(answer.run_rate_per_hour, Some(0.0));
+    // Before that it did.
+    let earlier = GetCost {
+        to: Some("now-60s".parse().unwrap()),
+        ..GetCost::default()
+    };
+    let answer = earlier.run(&context).await.unwrap();
+    assert_near(answer.lost_gpu_hours_per_hour, OF_LLAMA, "before its end");
+}
+
+#[tokio::test]
+async fn a_job_that_has_ended_loses_nothing_per_hour_now_but_did_at_its_end() {
+    let clock = ManualClock::at(at(600));
+    let context = ToolContext {
+        clock: Arc::new(clock.clone()),
+        ..context().await
+    };
+    let run = async |tool: GetCost| tool.run(&context).await.unwrap();
+    let hour = GetCost::default;
+    let all = || GetCost {
+        window: Some("all".parse().unwrap()),
+        ..GetCost::default()
+    };
+    let until_end = GetCost {
+        to: Some(at(600).to_string().parse().unwrap()),
+        ..GetCost::default()
+    };
+    for tool in [hour(), all()] {
+        assert_eq!(run(tool).await.run_rate_per_hour, Some(1.52), "it runs");
+    }
+    clock.set(at(1_500));
+    for (tool, is_stale) in [(hour(), true), (all(), false)] {
+        let answer = run(tool).await;
+        assert_eq!(answer.run_rate_per_hour, Some(0.0));
+        assert_eq!(answer.lost_gpu_hours_per_hour, Some(0.0));
+        assert_eq!(answer.by_currency[0].run_rate_per_hour, Some(0.0));
+        assert_eq!(answer.contributors[0].run_rate_per_hour, None);
+        assert_eq!(answer.stale, is_stale);
+        assert!(answer.window_total > Some(0.0));
+    }
+    assert_eq!(run(until_end).await.run_rate_per_hour, Some(1.52));
+    // `/metrics` has none of a cluster without recent events.
+    let window = Window::new(at(0), at(1_500)).unwrap();
+    let scraped = losses_by_cluster(&context, window).await.unwrap();
+    assert_eq!(scraped[&"prod".parse().unwrap()].per_hour, None);
+}
+
+#[tokio::test]
+async fn when_every_job_has_ended_and_their_hosts_still_report_nothing_is_lost_now() {
+    let context = context().await;
+    let clock = ManualClock::at(at(900));
+    let context = ToolContext {
+        clock: Arc::new(clock),
+        ..context
+    };
+    let mut hosts = batch(0..1, 605..=900);
+    for event in &mut hosts.events {
+        event.origin = Arc::new(Origin {
+            job: None,
+            rank: None,
+            ..Origin::clone(&event.origin)
+        });
+    }
+    context.store.append(hosts).await.unwrap();
+    let answer = GetCost::default().run(&context).await.unwrap();
+    assert_eq!((answer.run_rate_per_hour, answer.stale), (Some(0.0), false));
 }

@@ -29,7 +29,7 @@ impl VisibleVerdicts<'_> {
             gauge(
                 (
                     "straggler_cost_per_hour",
-                    "Money lost to stragglers per hour, at the rate of the five minutes before the last event",
+                    "Money lost per hour to the open incidents, each since it began, at most in the last five minutes",
                 ),
                 per_hour.collect(),
             ),
