@@ -10,7 +10,7 @@ use echo_core::model::detector_output::{
     IncidentState, LostTime, Severity, Signal,
 };
 use echo_core::model::event::{
-    BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source,
+    BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
 use echo_core::model::inputs::{Inputs, RankWaiting};
 use echo_core::units::{Nanos, Window};
@@ -71,6 +71,40 @@ pub fn batch(ranks: std::ops::Range<u32>, seconds: std::ops::RangeInclusive<i64>
             .flat_map(|second| origins.iter().map(move |origin| period(origin, second)))
             .collect(),
     }
+}
+
+/// Ten iterations that end at `second`, in each of which the host was busy for that long between
+/// its synchronisation and its next collective.
+pub fn iterations(origin: &Arc<Origin>, second: i64, gap_ms: f64) -> Vec<Event> {
+    let first = u64::try_from(second).unwrap() * 10;
+    let point = |name: &str, sum| Event {
+        timestamp: at(second),
+        start: None,
+        origin: Arc::clone(origin),
+        metric: name.parse().unwrap(),
+        unit: Arc::from("ms"),
+        reading: Reading::Histogram(Summary {
+            count: 10,
+            sum,
+            min: None,
+            max: None,
+        }),
+        block: Some(Block {
+            comm: CommId::new(1),
+            op: None,
+            seqs: SeqRange::new(first, first + 9),
+            role: Some(RoleId::new(7)),
+            iterations: Some(10.0),
+            anchor: None,
+            source: Source::Host,
+        }),
+        attrs: Arc::from("{}"),
+        samples: Vec::new(),
+    };
+    vec![
+        point(metric::HOST_GAP, gap_ms * 10.0),
+        point(metric::ARRIVAL, 0.0),
+    ]
 }
 
 fn incident(id: u64, (first, last): (i64, i64), finding: Finding) -> Incident {
@@ -248,6 +282,21 @@ pub fn context_over(store: Arc<dyn EventStore>) -> ToolContext {
 /// Context over an empty database.
 pub fn empty() -> ToolContext {
     context_over(Arc::new(DuckDbStore::scratch()))
+}
+
+/// Same context, in which the culprit has no healthy past.
+pub async fn context_without_past() -> ToolContext {
+    let context = context().await;
+    let incident = Incident {
+        baseline: Baseline::None { period_ms: 111.0 },
+        ..culprit()
+    };
+    let output = DetectorOutput {
+        incidents: vec![incident],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    context
 }
 
 /// Context with the whole recording.

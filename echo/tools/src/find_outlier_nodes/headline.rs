@@ -54,10 +54,8 @@ fn counted(n: usize, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use echo_core::model::detector_output::{Baseline, DetectorOutput, Incident};
-
     use crate::find_outlier_nodes::FindOutlierNodes;
-    use crate::fixture::{context, culprit, empty};
+    use crate::fixture::{context, context_without_past, empty};
     use crate::tool::Tool;
 
     #[tokio::test]
@@ -72,16 +70,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_healthy_past_the_slowdown_is_at_least_that() {
-        let context = context().await;
-        let without_past = Incident {
-            baseline: Baseline::None { period_ms: 111.0 },
-            ..culprit()
-        };
-        let output = DetectorOutput {
-            incidents: vec![without_past],
-            ..DetectorOutput::default()
-        };
-        context.store.store_verdicts(output).await.unwrap();
+        let context = context_without_past().await;
         let found = FindOutlierNodes::default().run(&context).await.unwrap();
         let bounds = found.outliers.iter().map(|one| &one.lifecycle);
         let bounds = bounds.chain(found.conditions.iter().map(|one| &one.lifecycle));

@@ -29,8 +29,6 @@ pub struct ClusterLoss {
     pub allocated: GpuTime,
     /// GPU time lost, with a price and without.
     pub lost: GpuTime,
-    /// True if the loss of an incident, and so the sums, are lower bounds.
-    pub is_lower_bound: bool,
     /// Cost of the lost GPU time.
     pub money: Money,
     /// Loss per hour at the end of the window; `None` when too few ranks report, or none recently.
@@ -89,7 +87,6 @@ impl ClusterLoss {
         Self {
             allocated,
             lost: bill.time(),
-            is_lower_bound: bill.has_lower_bound(incidents),
             money: priced(bill.sum_by(class)),
             per_hour: run_rate.as_ref().map(HourlyLoss::from_run_rate),
             quality: presence.quality(context, window),

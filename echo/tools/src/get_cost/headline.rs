@@ -39,9 +39,7 @@ pub(super) fn headline(answer: &Cost) -> String {
 
 #[cfg(test)]
 mod tests {
-    use echo_core::model::detector_output::{Baseline, DetectorOutput, Incident};
-
-    use crate::fixture::{context, culprit};
+    use crate::fixture::{context, context_without_past};
     use crate::get_cost::GetCost;
     use crate::tool::Tool;
 
@@ -56,16 +54,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sum_with_a_lower_bound_is_at_least_that() {
-        let context = context().await;
-        let without_past = Incident {
-            baseline: Baseline::None { period_ms: 111.0 },
-            ..culprit()
-        };
-        let output = DetectorOutput {
-            incidents: vec![without_past],
-            ..DetectorOutput::default()
-        };
-        context.store.store_verdicts(output).await.unwrap();
+        let context = context_without_past().await;
         let cost = GetCost::default().run(&context).await.unwrap();
         assert_eq!(
             (cost.lower_bound, cost.contributors[0].lower_bound),

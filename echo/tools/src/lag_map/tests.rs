@@ -4,50 +4,14 @@ use echo_core::ids::{CommId, Rank, RankInJob, RoleId};
 use echo_core::model::detector_output::{
     Condition, ConditionKind, DetectorOutput, Finding, IncidentState,
 };
-use echo_core::model::event::{
-    Anchor, BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
-};
+use echo_core::model::event::{Anchor, BatchKey, Event, EventBatch, Origin, Reading, Source};
 use fleet_proto::metric;
 
 use super::{LagMap, MAX_ROWS, RankKey};
-use crate::fixture::{at, empty, origin, uniform};
+use crate::fixture::{at, empty, iterations, origin, uniform};
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{TimeRange, WindowArg};
 use crate::{ToolContext, ToolError};
-
-/// Ten iterations that end at `second`, in each of which the host was busy for that long between
-/// its synchronisation and its next collective.
-fn iterations(origin: &Arc<Origin>, second: i64, gap_ms: f64) -> Vec<Event> {
-    let first = u64::try_from(second).unwrap() * 10;
-    let point = |name: &str, sum| Event {
-        timestamp: at(second),
-        start: None,
-        origin: Arc::clone(origin),
-        metric: name.parse().unwrap(),
-        unit: Arc::from("ms"),
-        reading: Reading::Histogram(Summary {
-            count: 10,
-            sum,
-            min: None,
-            max: None,
-        }),
-        block: Some(Block {
-            comm: CommId::new(1),
-            op: None,
-            seqs: SeqRange::new(first, first + 9),
-            role: Some(RoleId::new(7)),
-            iterations: Some(10.0),
-            anchor: None,
-            source: Source::Host,
-        }),
-        attrs: Arc::from("{}"),
-        samples: Vec::new(),
-    };
-    vec![
-        point(metric::HOST_GAP, gap_ms * 10.0),
-        point(metric::ARRIVAL, 0.0),
-    ]
-}
 
 /// The same for a job that hardly synchronises: entries of its collectives after a completion.
 fn arrivals(origin: &Arc<Origin>, second: i64, offset_ms: f64) -> Vec<Event> {

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, RankInJob, RoleId};
-use echo_core::model::event::{Block, Event, Reading, SeqRange, Source, Summary};
+use echo_core::ids::RankInJob;
+use echo_core::model::event::Origin;
 use echo_tools::ToolContext;
-use echo_tools::fixture::{self, at, batch, culprit, empty};
-use fleet_proto::metric;
+use echo_tools::fixture::{self, at, batch, culprit, empty, iterations};
 
 use super::incidents::{assert_order, cleared, text};
 use super::{Page, get_json, service};
@@ -83,36 +82,11 @@ async fn a_page_is_not_reloaded_while_a_form_is_open_on_it() {
     }
 }
 
-/// Reports of a rank of ten about ten iterations that end at `second`.
-fn reports(rank: u32, second: i64) -> [Event; 2] {
-    let first = u64::try_from(second).unwrap() * 10;
+/// A rank of ten.
+fn one_of_ten(rank: i64) -> Arc<Origin> {
     let mut origin = (*fixture::origin(0)).clone();
-    origin.rank = Some(RankInJob::new(i64::from(rank), Some(10)).unwrap());
-    let origin = Arc::new(origin);
-    [metric::HOST_GAP, metric::ARRIVAL].map(|name| Event {
-        timestamp: at(second),
-        start: None,
-        origin: Arc::clone(&origin),
-        metric: name.parse().unwrap(),
-        unit: Arc::from("ms"),
-        reading: Reading::Histogram(Summary {
-            count: 10,
-            sum: 10.0,
-            min: None,
-            max: None,
-        }),
-        block: Some(Block {
-            comm: CommId::new(1),
-            op: None,
-            seqs: SeqRange::new(first, first + 9),
-            role: Some(RoleId::new(7)),
-            iterations: Some(10.0),
-            anchor: None,
-            source: Source::Host,
-        }),
-        attrs: Arc::from("{}"),
-        samples: Vec::new(),
-    })
+    origin.rank = Some(RankInJob::new(rank, Some(10)).unwrap());
+    Arc::new(origin)
 }
 
 /// Ten ranks of which none is late.
@@ -120,7 +94,7 @@ async fn punctual() -> ToolContext {
     let context = empty();
     let mut events = batch(0..1, 600..=600);
     for second in [100, 105, 110] {
-        let all = (0..10).flat_map(|rank| reports(rank, second));
+        let all = (0..10).flat_map(|rank| iterations(&one_of_ten(rank), second, 1.0));
         events.events.extend(all);
     }
     context.store.append(events).await.unwrap();

@@ -1,12 +1,13 @@
 //! Statements read the file while the store writes it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use echo_core::clock::ManualClock;
 use echo_core::model::event::Reading;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use super::{Lab, query};
 use crate::EventStore;
@@ -49,21 +50,39 @@ fn restless() -> (DuckDbStore, tempfile::TempDir) {
     (store, folder)
 }
 
-/// Writer of batches, until it is told that the test is over.
-#[derive(Default)]
+/// Batches that are written beside each statement or copy. Without a limit a slow machine would write more the longer
+/// a statement takes, and each statement reads the whole log.
+const BESIDE_EACH: usize = 50;
+
+/// Writes batches, one after the other, until `permits` is closed.
 struct Writing {
     /// Number of the last batch that was acknowledged.
     acknowledged: AtomicU64,
-    is_over: AtomicBool,
+    /// One for each batch that may be written.
+    permits: Semaphore,
 }
 
 impl Writing {
+    fn new() -> Self {
+        Self {
+            acknowledged: AtomicU64::new(0),
+            permits: Semaphore::new(BESIDE_EACH),
+        }
+    }
+
+    /// Lets it write beside the next statement or copy.
+    fn go_on(&self) {
+        let written = BESIDE_EACH.saturating_sub(self.permits.available_permits());
+        self.permits.add_permits(written);
+    }
+
     async fn write(&self, store: &DuckDbStore) {
         let rank = origin("prod", "node-1", 1);
         for number in 1_u64.. {
-            if self.is_over.load(Ordering::Acquire) {
+            let Ok(permit) = self.permits.acquire().await else {
                 break;
-            }
+            };
+            permit.forget();
             let times = (0..EVENTS).map(|event| (number * EVENTS + event).cast_signed());
             let events = times.map(|time| gauge(&rank, METRIC, time, Reading::Double(40.0)));
             store.append(batch(number, events.collect())).await.unwrap();
@@ -75,7 +94,7 @@ impl Writing {
 #[tokio::test(flavor = "multi_thread")]
 async fn backups_beside_commits_and_checkpoints_have_whole_batches_and_none_is_missing() {
     let (store, folder) = restless();
-    let writer = Writing::default();
+    let writer = Writing::new();
     let copy = async {
         for copy in 0..10 {
             let target = folder.path().join(format!("{copy}.duckdb"));
@@ -85,8 +104,9 @@ async fn backups_beside_commits_and_checkpoints_have_whole_batches_and_none_is_m
             let made = tokio::task::spawn_blocking(copying).await.unwrap().unwrap();
             assert!(made.contents.events >= before * EVENTS, "{made:?} {before}");
             assert_eq!(made.contents.events % EVENTS, 0);
+            writer.go_on();
         }
-        writer.is_over.store(true, Ordering::Release);
+        writer.permits.close();
     };
     tokio::join!(writer.write(&store), copy);
     store.close().await.unwrap();
@@ -96,7 +116,7 @@ async fn backups_beside_commits_and_checkpoints_have_whole_batches_and_none_is_m
 async fn statements_beside_commits_and_checkpoints_see_whole_batches_and_none_is_missing() {
     let (store, _folder) = restless();
     let empty = store.vitals().database_bytes;
-    let writer = Writing::default();
+    let writer = Writing::new();
     let whole = "SELECT count(*), count(DISTINCT timestamp_ns) FROM events";
     let read = async {
         let mut statements = 0;
@@ -108,8 +128,9 @@ async fn statements_beside_commits_and_checkpoints_see_whole_batches_and_none_is
             assert!(batches >= before, "{batches} of {before}");
             assert_eq!(rows[0][..2], vec![json!(batches * EVENTS); 2]);
             statements += 1;
+            writer.go_on();
         }
-        writer.is_over.store(true, Ordering::Release);
+        writer.permits.close();
     };
     tokio::join!(writer.write(&store), read);
     store.close().await.unwrap();
